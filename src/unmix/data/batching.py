@@ -1,0 +1,42 @@
+"""The order in which rows are visited, as a function of a random stream alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = ["BatchBy", "row_order"]
+
+Array = np.ndarray[Any, Any]
+BatchBy = Literal["rows", "sets"]
+
+
+def row_order(
+    set_index: Array,
+    batch_size: int,
+    rng: np.random.Generator,
+    *,
+    by: BatchBy = "rows",
+    sets_per_batch: int = 4,
+) -> Array:
+    """Return a random order of the rows for one epoch, shape (n,); batches are its slices.
+
+    'rows': every batch holds each set in proportion to its size, as nearly as whole rows allow,
+    which takes the luck of the draw out of the set shares of a batch. 'sets': a batch holds
+    `sets_per_batch` pieces of single sets, for risks that need many rows of a set at once.
+    """
+    n = len(set_index)
+    shuffled = rng.permutation(n)
+    by_set = shuffled[np.argsort(set_index[shuffled], kind="stable")]  # sets one after another
+    sizes = np.bincount(set_index)
+    rank = np.arange(n) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # place inside the set
+    if by == "rows":
+        # Spread the rows of each set evenly over the epoch, with a random phase of their own.
+        place = (rank + rng.random(n)) / sizes[set_index[by_set]]
+        return np.asarray(by_set[np.argsort(place, kind="stable")])
+    piece = rank // max(1, batch_size // sets_per_batch)
+    key = set_index[by_set].astype(np.int64) * (int(piece.max()) + 1) + piece
+    _, piece_of_row = np.unique(key, return_inverse=True)
+    turn = rng.permutation(int(piece_of_row.max()) + 1)[piece_of_row]
+    return np.asarray(by_set[np.argsort(turn, kind="stable")])

@@ -1,0 +1,400 @@
+"""The paper's four image benchmarks (Appendix B) and a small bundled one, as rows of a table.
+
+A row says where the files come from, what their checksums are, which classes count as positive and
+which target prior and model the paper used. Loading turns files into arrays with one boolean label
+per image. This module downloads nothing (see `unmix.data.fetch`), scales nothing and draws no sets.
+"""
+
+import difflib
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from unmix.data.formats import read_cifar_binary, read_idx
+from unmix.errors import InputError
+
+__all__ = [
+    "BENCHMARKS",
+    "DATA_VARIABLE",
+    "Archive",
+    "Benchmark",
+    "BenchmarkInfo",
+    "DataFile",
+    "benchmark_info",
+    "dataset_folder",
+    "is_present",
+    "load_benchmark",
+]
+
+DATA_VARIABLE = "UNMIX_DATA"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a benchmark."""
+
+    name: str
+    """Its name in the benchmark's folder, and in the archive if there is one."""
+    sha256: str
+    """The SHA-256 of its bytes, in hexadecimal."""
+    url: str = ""
+    """Where it is published by itself; empty if it comes in an archive."""
+
+    def is_intact(self, folder: Path) -> bool:
+        """Say whether the folder holds this file with exactly these bytes."""
+        try:
+            with (folder / self.name).open("rb") as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest() == self.sha256
+        except FileNotFoundError:
+            return False
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A compressed tar file that holds all files of a benchmark."""
+
+    url: str
+    """Where it is published."""
+    sha256: str
+    """The SHA-256 of its bytes, in hexadecimal."""
+    folder: str
+    """The folder inside the archive in which the files lie."""
+
+
+@dataclass(frozen=True)
+class BenchmarkInfo:
+    """What is known of a benchmark before it is loaded: one row of `BENCHMARKS`."""
+
+    name: str
+    """The name in commands and the name of its folder."""
+    title: str
+    """The name in tables and figures."""
+    positive: tuple[int, ...]
+    """The class indices that make up the positive class."""
+    target_prior: float
+    """The target prior of the paper: the share of positives, to two digits."""
+    model: Literal["mlp", "resnet32"]
+    """The model the paper trains on it."""
+    num_train: int
+    """Number of training images."""
+    num_test: int
+    """Number of test images."""
+    shape: tuple[int, ...]
+    """Shape of one image."""
+    kind: Literal["idx", "cifar", "digits"]
+    """How it is read."""
+    files: tuple[DataFile, ...] = ()
+    """Its files; none if it comes with scikit-learn."""
+    archive: Archive | None = None
+    """The archive its files come in, if they are not published one by one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    """A loaded benchmark: images, and for each image whether it is positive."""
+
+    x_train: NDArray[Any]
+    """(num_train, ...) uint8 pixels 0..255; float32 in [0, 1] for `digits`."""
+    y_train: NDArray[np.bool_]
+    """(num_train,) true for positives. For drawing sets and judging, never for training."""
+    x_test: NDArray[Any]
+    """(num_test, ...), as `x_train`."""
+    y_test: NDArray[np.bool_]
+    """(num_test,), as `y_train`."""
+    info: BenchmarkInfo
+    """The row it was loaded from."""
+
+    @property
+    def target_prior(self) -> float:
+        """The target prior of the paper."""
+        return self.info.target_prior
+
+
+# Training images, training labels, test images, test labels.
+_IDX_NAMES = (
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+    "t10k-images-idx3-ubyte.gz",
+    "t10k-labels-idx1-ubyte.gz",
+)
+# Five training batches and the test batch.
+_CIFAR_NAMES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+
+
+def _idx_files(base_url: str, *sums: str) -> tuple[DataFile, ...]:
+    """List the files of an idx benchmark; all of them use the same four names."""
+    return tuple(
+        DataFile(name, sha256, base_url + name)
+        for name, sha256 in zip(_IDX_NAMES, sums, strict=True)
+    )
+
+
+def _cifar_files(*sums: str) -> tuple[DataFile, ...]:
+    """List the files in CIFAR-10's archive."""
+    return tuple(DataFile(name, sha256) for name, sha256 in zip(_CIFAR_NAMES, sums, strict=True))
+
+
+BENCHMARKS: dict[str, BenchmarkInfo] = {
+    "mnist": BenchmarkInfo(
+        name="mnist",
+        title="MNIST",
+        positive=(0, 2, 4, 6, 8),
+        target_prior=0.49,
+        model="mlp",
+        num_train=60_000,
+        num_test=10_000,
+        shape=(28, 28),
+        kind="idx",
+        files=_idx_files(
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
+    ),
+    "fashion-mnist": BenchmarkInfo(
+        name="fashion-mnist",
+        title="Fashion-MNIST",
+        positive=(0, 1, 2, 3, 6, 7, 8, 9),  # all but 4 coat and 5 sandal
+        target_prior=0.8,
+        model="mlp",
+        num_train=60_000,
+        num_test=10_000,
+        shape=(28, 28),
+        kind="idx",
+        files=_idx_files(
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
+    ),
+    "kmnist": BenchmarkInfo(
+        name="kmnist",
+        title="Kuzushiji-MNIST",
+        positive=(1, 8, 9),  # ki, re, wo
+        target_prior=0.3,
+        model="mlp",
+        num_train=60_000,
+        num_test=10_000,
+        shape=(28, 28),
+        kind="idx",
+        files=_idx_files(
+            "http://codh.rois.ac.jp/kmnist/dataset/kmnist/",
+            "51467d22d8cc72929e2a028a0428f2086b092bb31cfb79c69cc0a90ce135fde4",
+            "e38f9ebcd0f3ebcdec7fc8eabdcdaef93bb0df8ea12bee65224341c8183d8e17",
+            "edd7a857845ad6bb1d0ba43fe7e794d164fe2dce499a1694695a792adfac43c5",
+            "20bb9a0ef54c7db3efc55a92eef5582c109615df22683c380526788f98e42a1c",
+        ),
+    ),
+    "cifar10": BenchmarkInfo(
+        name="cifar10",
+        title="CIFAR-10",
+        positive=(0, 2, 3, 4, 5, 6, 7),  # all but 1 automobile, 8 ship and 9 truck
+        target_prior=0.7,
+        model="resnet32",
+        num_train=50_000,
+        num_test=10_000,
+        shape=(3, 32, 32),
+        kind="cifar",
+        files=_cifar_files(
+            "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+            "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+            "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+            "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+            "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+            "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+        ),
+        archive=Archive(
+            url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            folder="cifar-10-batches-bin",
+        ),
+    ),
+    # Not of the paper: small enough for examples and tests, and always there.
+    "digits": BenchmarkInfo(
+        name="digits",
+        title="Digits",
+        positive=(0, 2, 4, 6, 8),
+        target_prior=0.5,  # 891 of 1,797
+        model="mlp",
+        num_train=1_297,
+        num_test=500,
+        shape=(8, 8),
+        kind="digits",
+    ),
+}
+
+
+def benchmark_info(name: str | BenchmarkInfo) -> BenchmarkInfo:
+    """Look a benchmark up by name; a row is returned as it is.
+
+    Raises
+    ------
+    InputError
+        If there is no such name; the message lists the known ones.
+    """
+    if isinstance(name, BenchmarkInfo):
+        return name
+    if name in BENCHMARKS:
+        return BENCHMARKS[name]
+    nearest = difflib.get_close_matches(str(name).lower(), BENCHMARKS, n=1)
+    guess = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    raise InputError(
+        f"there is no benchmark '{name}'; choose one of {', '.join(BENCHMARKS)}.{guess}"
+    )
+
+
+def dataset_folder(name: str | BenchmarkInfo, folder: str | Path | None = None) -> Path:
+    """Say where the files of a benchmark lie, or would lie.
+
+    Parameters
+    ----------
+    name
+        A name of `BENCHMARKS`, or a row of your own.
+    folder
+        The folder that holds one folder per benchmark; None means the environment variable
+        UNMIX_DATA, or else the user's cache folder.
+
+    Returns
+    -------
+    Path
+        `<folder>/<name>`; nothing is created.
+    """
+    root = folder or os.environ.get(DATA_VARIABLE)
+    if not root:
+        import pooch
+
+        root = pooch.os_cache("unmix")
+    return Path(root).expanduser() / benchmark_info(name).name
+
+
+def is_present(name: str | BenchmarkInfo, folder: str | Path | None = None) -> bool:
+    """Say whether all files of a benchmark are in place; their bytes are checked on loading."""
+    return not _missing_files(benchmark_info(name), dataset_folder(name, folder))
+
+
+def _missing_files(info: BenchmarkInfo, place: Path) -> list[str]:
+    """Name the files that are not there."""
+    return [file.name for file in info.files if not os.path.isfile(place / file.name)]
+
+
+def load_benchmark(name: str | BenchmarkInfo, folder: str | Path | None = None) -> Benchmark:
+    """Load a benchmark and split its classes into positive and negative as the paper does.
+
+    Every file is checked by its SHA-256 first: MNIST, Fashion-MNIST and Kuzushiji-MNIST use the
+    same file names and shapes, so nothing else would notice that two of them were confused.
+
+    Parameters
+    ----------
+    name
+        A name of `BENCHMARKS`, or a row of your own.
+    folder
+        As in `dataset_folder`.
+
+    Returns
+    -------
+    Benchmark
+        Images in their own shape, and one boolean label per image.
+
+    Raises
+    ------
+    InputError
+        If the name is unknown, or a file is missing or not the published one.
+
+    Examples
+    --------
+    >>> digits = load_benchmark("digits")
+    >>> digits.x_train.shape, digits.x_test.shape
+    ((1297, 8, 8), (500, 8, 8))
+    """
+    info = benchmark_info(name)
+    place = dataset_folder(info, folder)
+    _check_files(info, place)
+    x_train, classes_train, x_test, classes_test = _LOADERS[info.kind](place)
+    for part, x, classes, num in (
+        ("training", x_train, classes_train, info.num_train),
+        ("test", x_test, classes_test, info.num_test),
+    ):
+        if x.shape != (num, *info.shape) or classes.shape != (num,):
+            raise InputError(
+                f"{info.name} in {place}: the {part} images have shape {x.shape} and the labels "
+                f"{classes.shape}, expected {(num, *info.shape)} and {(num,)}; correct the row."
+            )
+    return Benchmark(
+        x_train=x_train,
+        y_train=np.isin(classes_train, info.positive),
+        x_test=x_test,
+        y_test=np.isin(classes_test, info.positive),
+        info=info,
+    )
+
+
+def _check_files(info: BenchmarkInfo, place: Path) -> None:
+    """Raise unless every file is there and is the published one."""
+    missing = _missing_files(info, place)
+    if missing:
+        raise InputError(
+            f"{info.name} is not in {place} (no {missing[0]}); run `unmix data fetch {info.name}`, "
+            f"or set {DATA_VARIABLE} to the folder that holds {info.name}/."
+        )
+    for file in info.files:
+        try:
+            intact = file.is_intact(place)
+        except OSError as error:
+            raise InputError(
+                f"{place / file.name} cannot be read ({error.strerror}); check its rights."
+            ) from error
+        if not intact:
+            raise InputError(
+                f"{place / file.name} is not the published file (its SHA-256 differs); "
+                f"run `unmix data fetch {info.name}` to replace it."
+            )
+
+
+_Parts = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
+
+
+def _load_idx(place: Path) -> _Parts:
+    """Read training images and classes, then those for testing."""
+    x_train, classes_train, x_test, classes_test = (read_idx(place / n) for n in _IDX_NAMES)
+    return x_train, classes_train, x_test, classes_test
+
+
+def _load_cifar(place: Path) -> _Parts:
+    """Read and join the five training batches, then read the test batch."""
+    *batches, (x_test, classes_test) = (read_cifar_binary(place / n) for n in _CIFAR_NAMES)
+    x_train = np.concatenate([x for x, _ in batches])
+    classes_train = np.concatenate([classes for _, classes in batches])
+    return x_train, classes_train, x_test, classes_test
+
+
+def _load_digits(_place: Path) -> _Parts:
+    """Split scikit-learn's digits: in order of class, evenly spaced images are the test images."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = (bunch.images / 16).astype(np.float32)
+    classes = bunch.target
+    # No random numbers, so the split is the same with every version of every library, and each
+    # class gives its share to within one image.
+    by_class = np.argsort(classes, kind="stable")
+    num_test = BENCHMARKS["digits"].num_test
+    test = np.zeros(len(classes), dtype=bool)
+    test[by_class[np.arange(num_test) * len(classes) // num_test]] = True
+    return x[~test], classes[~test], x[test], classes[test]
+
+
+_LOADERS: dict[str, Callable[[Path], _Parts]] = {
+    "idx": _load_idx,
+    "cifar": _load_cifar,
+    "digits": _load_digits,
+}

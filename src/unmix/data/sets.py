@@ -1,0 +1,105 @@
+"""`UnlabeledSets`: all that training may see. There is no field for a label."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from unmix.core.transition import Transition
+from unmix.errors import InputError
+
+__all__ = ["UnlabeledSets"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class UnlabeledSets:
+    """Rows in one array, the set of each row, and what is known of the sets.
+
+    Parameters
+    ----------
+    x : array, shape (n, ...)
+        Rows of all sets. Bytes (uint8) are pixels and are scaled to [0, 1] when they are used.
+    set_index : array of integers, shape (n,)
+        Which set each row lies in, 0 to m - 1.
+    set_priors : array, shape (m,) or (m, K)
+    target_prior : float or array, shape (K,)
+    set_ids : tuple, optional
+        What the user calls the sets; 0 to m - 1 if left out.
+    source : array of integers, shape (n,), optional
+        For drawn sets, the row of the pool each row came from: the sets of the benchmarks overlap.
+    with_replacement : tuple of int
+        Drawn sets that needed more rows of a class than the pool has.
+    """
+
+    x: Array
+    set_index: Array
+    set_priors: Array
+    target_prior: Any
+    set_ids: tuple[Hashable, ...] = ()
+    source: Array | None = None
+    with_replacement: tuple[int, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if self.set_index.shape != (len(self.x),):
+            raise InputError(
+                f"set_index must have one entry per row: {len(self.x)} rows, "
+                f"set_index of shape {self.set_index.shape}"
+            )
+        if len(self.x) == 0:
+            raise InputError("there are no rows")
+        low, high = int(self.set_index.min()), int(self.set_index.max())
+        if low < 0 or high >= len(self.set_priors):
+            raise InputError(
+                f"set_index must lie in 0..{len(self.set_priors) - 1}; got {low}..{high}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def num_sets(self) -> int:
+        """The number of sets m."""
+        return len(self.set_priors)
+
+    @cached_property
+    def set_sizes(self) -> Array:
+        """Rows in each set, shape (m,)."""
+        return np.bincount(self.set_index, minlength=self.num_sets)
+
+    @cached_property
+    def transition(self) -> Transition:
+        """The transition these sets define; set weights are their shares of the rows."""
+        return Transition(self.set_priors, self.set_sizes, self.target_prior)
+
+    def rows(self, chosen: Array) -> UnlabeledSets:
+        """Return the chosen rows (indices or mask) as sets with the same priors and ids."""
+        source = None if self.source is None else self.source[chosen]
+        return replace(self, x=self.x[chosen], set_index=self.set_index[chosen], source=source)
+
+    def hold_out(
+        self, share: float, rng: np.random.Generator
+    ) -> tuple[UnlabeledSets, UnlabeledSets]:
+        """Split off a share of the rows and return (kept, held out).
+
+        Drawn sets overlap, so the split is by pool row: a held-out image appears in no kept set.
+        Other rows are split inside each set, so that every set keeps its part of both sides.
+        """
+        if not 0 < share < 1:
+            raise InputError(f"the held-out share must lie between 0 and 1; got {share}")
+        if self.source is not None:
+            pool = np.unique(self.source)
+            out = rng.permutation(pool)[: max(1, round(share * len(pool)))]
+            mask = np.isin(self.source, out)
+        else:
+            order = np.argsort(self.set_index + rng.random(len(self)), kind="stable")
+            rank = np.empty(len(self), dtype=np.int64)
+            starts = np.cumsum(self.set_sizes) - self.set_sizes
+            rank[order] = np.arange(len(self)) - np.repeat(starts, self.set_sizes)
+            mask = rank < np.round(share * self.set_sizes)[self.set_index]
+        return self.rows(~mask), self.rows(mask)

@@ -1,0 +1,64 @@
+"""Recipes: how to optimise, as data. One row per recipe; nothing here runs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from unmix.errors import InputError
+
+__all__ = ["RECIPES", "Recipe"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything about optimisation that is not the method, the model or the data."""
+
+    name: str
+    epochs: int
+    """Passes over the rows."""
+    learning_rate: float | None
+    """Peak rate; None: the rate the paper used for the method and the model."""
+    schedule: Literal["one-cycle", "decay"]
+    """one-cycle: rise to the peak, then fall along a cosine. decay: 1 / (1 + 1e-4 epoch)."""
+    batch_size: int = 256
+    weight_decay: float = 0.0
+    """Decoupled (AdamW), on matrices and kernels only."""
+    l2: float = 0.0
+    """Added to the risk as l2 * |w|^2 (Adam), on matrices and kernels only."""
+    average: float = 0.0
+    """Decay of the exponential weight average that is used for prediction; 0: last weights."""
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 2:
+            raise InputError(
+                f"epochs must be at least 1 and batch_size at least 2; got {self.epochs} and "
+                f"{self.batch_size}"
+            )
+        if self.learning_rate is not None and not 0 < self.learning_rate < math.inf:
+            raise InputError(f"learning_rate must be positive; got {self.learning_rate}")
+        if self.weight_decay and self.l2:
+            raise InputError("a recipe has weight_decay or l2, not both")
+
+    def rate_at(self, step: int, steps_per_epoch: int) -> float:
+        """Return the learning rate of a step as a share of the peak: no state to save."""
+        if self.schedule == "decay":
+            return 1 / (1 + 1e-4 * (step // steps_per_epoch))
+        total = self.epochs * steps_per_epoch
+        rise = max(1.0, 0.25 * total)
+        if step < rise:
+            return 0.04 + 0.96 * 0.5 * (1 - math.cos(math.pi * step / rise))
+        return 1e-3 + (1 - 1e-3) * 0.5 * (
+            1 + math.cos(math.pi * (step - rise) / max(1.0, total - rise))
+        )
+
+
+RECIPES: dict[str, Recipe] = {
+    r.name: r
+    for r in (
+        Recipe("fast", 15, 1e-3, "one-cycle", weight_decay=1e-2, average=0.999),
+        # Appendix B. The strength of l2 is not in the text; 1e-4 is that of the authors' program.
+        Recipe("paper", 300, None, "decay", l2=1e-4),
+    )
+}

@@ -1,0 +1,340 @@
+"""The training loop: one for all methods, models and recipes.
+
+It sees `UnlabeledSets` and nothing else. A `monitor` may watch each epoch; what it returns is
+written into the history and never read, so no label can steer training.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unmix.core.losses import ssc_cross_entropy
+from unmix.core.penalties import vat_penalty
+from unmix.data.batching import row_order
+from unmix.data.sets import UnlabeledSets
+from unmix.errors import DivergenceError, InputError
+from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.methods import Method
+from unmix.learn.models import ResNet32
+from unmix.learn.recipes import Recipe
+
+__all__ = ["Trained", "held_out_loss", "logits_of", "pick_device", "train"]
+
+Monitor = Callable[[nn.Module], dict[str, float]]
+Progress = Callable[[int, int, str], None]
+
+# Risks are of order one, at most of the order of the logits: beyond this they have run away.
+RUNAWAY = 1e6
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training leaves behind."""
+
+    model: nn.Module
+    """Of the last epoch, as in the paper; averaged weights if the recipe averages."""
+    history: list[dict[str, float]]
+    """One row per epoch: epoch, train_risk, seconds, held_out_loss, and what the monitor said."""
+    selected: nn.Module
+    """Of the epoch with the least held-out loss; the last one if nothing was held out."""
+    selected_epoch: int
+
+
+@dataclass
+class _State:
+    """Everything that changes during training, so that it can be saved and restored."""
+
+    model: nn.Module
+    average: nn.Module
+    optimizer: torch.optim.Optimizer
+    best: nn.Module
+    best_epoch: int = 0
+    best_loss: float = math.inf
+    epoch: int = 0
+    batch: int = 0
+    risk_sum: float = 0.0
+    seconds: float = 0.0
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+def train(
+    model: nn.Module,
+    sets: UnlabeledSets,
+    method: Method,
+    recipe: Recipe,
+    *,
+    seed: int,
+    held_out: UnlabeledSets | None = None,
+    monitor: Monitor | None = None,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    checkpoint_seconds: float = 10.0,
+    device: str = "auto",
+) -> Trained:
+    """Train a model on unlabeled sets.
+
+    Parameters
+    ----------
+    model : module returning logits, (n,) or (n, K)
+        Trained in place.
+    sets : UnlabeledSets
+    method : Method
+    recipe : Recipe
+    seed : int
+        Decides the order of rows and the noise of dropout and VAT.
+    held_out : UnlabeledSets, optional
+        Rows of the same sets that training does not see; chooses `Trained.selected`.
+    monitor : function of the model, optional
+        Its numbers are recorded in the history each epoch, and used for nothing.
+    progress : function (batches done, batches in all, text), optional
+    checkpoint : Checkpoint, optional
+        Where to save the state; if it holds one, training goes on from there, to the same bits.
+    checkpoint_seconds : float
+        Least time between two saves.
+    device : 'auto', 'cpu', 'cuda', ...
+
+    Raises
+    ------
+    DivergenceError
+        If the risk is not finite or grows without bound.
+    """
+    place = pick_device(device)
+    _prepare_model(model, place)
+    transition = sets.transition.to(place)
+    risk = method.risk(transition)
+    x, set_index = torch.from_numpy(sets.x), torch.from_numpy(sets.set_index).long()
+    vat_radius = method.vat.radius * _pixel_deviation(x) if method.vat else 0.0
+    rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
+    if recipe.learning_rate is not None:
+        rate *= method.fast_rate
+    state = _State(
+        model,
+        copy.deepcopy(model) if recipe.average else model,
+        _optimizer(model, recipe, rate),
+        copy.deepcopy(model),
+    )
+    batches = -(-len(sets) // recipe.batch_size)
+    precision = _precision(model, place)
+
+    with torch.random.fork_rng(devices=[] if place.type == "cpu" else None):
+        torch.manual_seed(_stream(seed, 1))
+        if checkpoint is not None and (saved := checkpoint.load()) is not None:
+            _restore(state, *saved)
+        last_save = time.monotonic()
+        while state.epoch < recipe.epochs:
+            started = time.perf_counter()
+            model.train()
+            for rows in _remaining_batches(sets, method, recipe, seed, state, batches):
+                for group in state.optimizer.param_groups:
+                    step = state.epoch * batches + state.batch
+                    group["lr"] = rate * recipe.rate_at(step, batches)
+                x_batch = as_input(x[rows].to(place))
+                with precision():
+                    loss = risk(model(x_batch).float(), set_index[rows].to(place))
+                    if method.vat:
+                        loss = loss + method.vat.weight * vat_penalty(
+                            model, x_batch, radius=vat_radius
+                        )
+                state.optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                state.optimizer.step()
+                _update_average(state, recipe, state.epoch * batches + state.batch)
+                _note_risk(state, loss.item(), rate)
+                if progress:
+                    progress(
+                        state.epoch * batches + state.batch,
+                        recipe.epochs * batches,
+                        f"epoch {state.epoch + 1}/{recipe.epochs}",
+                    )
+                if checkpoint and time.monotonic() - last_save >= checkpoint_seconds:
+                    state.seconds += time.perf_counter() - started
+                    started = time.perf_counter()
+                    checkpoint.save(*_saved(state))
+                    last_save = time.monotonic()
+            state.seconds += time.perf_counter() - started
+            _end_epoch(state, batches, held_out, monitor)
+    if checkpoint is not None:
+        checkpoint.save(*_saved(state))
+    selected = state.best if held_out is not None else state.average
+    return Trained(
+        state.average.eval(),
+        state.history,
+        selected.eval(),
+        state.best_epoch if held_out is not None else recipe.epochs,
+    )
+
+
+@torch.no_grad()
+def logits_of(model: nn.Module, x: np.ndarray[Any, Any], *, batch_size: int = 4096) -> Tensor:
+    """Return the model's logits for all rows, (n,) or (n, K), on the CPU in float32."""
+    model.eval()
+    place = next(model.parameters()).device
+    parts = [
+        model(as_input(torch.from_numpy(x[i : i + batch_size]).to(place))).float().cpu()
+        for i in range(0, len(x), batch_size)
+    ]
+    return torch.cat(parts)
+
+
+def held_out_loss(model: nn.Module, sets: UnlabeledSets) -> float:
+    """Return the mean set log-loss of held-out rows: the yardstick that needs no label."""
+    set_index = torch.from_numpy(sets.set_index).long()
+    losses = ssc_cross_entropy(logits_of(model, sets.x).double(), set_index, sets.transition)
+    return float(losses.mean())
+
+
+def as_input(x: Tensor) -> Tensor:
+    """Return a batch as floats; bytes are pixels and go to [0, 1]."""
+    x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+
+def pick_device(device: str = "auto") -> torch.device:
+    """Return the device asked for; 'auto' takes a GPU where there is one."""
+    if device != "auto":
+        try:
+            return torch.empty(0, device=device).device
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).splitlines()[0]
+            raise InputError(f"device {device!r} is not available: {reason}") from None
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _remaining_batches(
+    sets: UnlabeledSets, method: Method, recipe: Recipe, seed: int, state: _State, batches: int
+) -> Iterator[Tensor]:
+    """Yield the row numbers of each batch of this epoch that is still to come."""
+    rng = np.random.default_rng(np.random.SeedSequence([seed, 2, state.epoch]))
+    order = row_order(sets.set_index, recipe.batch_size, rng, by=method.batch_by)
+    # Batches of nearly equal size: a last batch of one row would break batch norm.
+    edges = np.linspace(0, len(order), batches + 1).round().astype(int)
+    for b in range(state.batch, batches):
+        yield torch.from_numpy(order[edges[b] : edges[b + 1]])
+
+
+def _note_risk(state: _State, value: float, rate: float) -> None:
+    """Add the risk of a batch to the epoch's sum, or stop if it has run away."""
+    if not math.isfinite(value) or abs(value) > RUNAWAY:
+        raise DivergenceError(
+            f"the risk became {value:g} in epoch {state.epoch + 1}, batch {state.batch + 1}; "
+            f"lower the learning rate (it is {rate:g}), or look for extreme values in the rows"
+        )
+    state.risk_sum += value
+    state.batch += 1
+
+
+def _end_epoch(
+    state: _State, batches: int, held_out: UnlabeledSets | None, monitor: Monitor | None
+) -> None:
+    """Record the epoch, remember the model if it is the best so far, and start the next."""
+    row = {
+        "epoch": state.epoch + 1,
+        "train_risk": state.risk_sum / batches,
+        "seconds": state.seconds,
+    }
+    if held_out is not None:
+        row["held_out_loss"] = held_out_loss(state.average, held_out)
+        if row["held_out_loss"] < state.best_loss:
+            state.best_loss, state.best_epoch = row["held_out_loss"], state.epoch + 1
+            state.best.load_state_dict(state.average.state_dict())
+    if monitor is not None:
+        row.update(monitor(state.average.eval()))
+    state.history.append(row)
+    state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
+
+
+def _update_average(state: _State, recipe: Recipe, step: int) -> None:
+    """Move the averaged weights towards the current ones; short runs average over less."""
+    if not recipe.average:
+        return
+    decay = min(recipe.average, (1 + step) / (10 + step))
+    with torch.no_grad():
+        for mine, theirs in zip(_floats(state.average), _floats(state.model), strict=True):
+            mine.lerp_(theirs, 1 - decay)
+
+
+def _floats(model: nn.Module) -> list[Tensor]:
+    """Return the parameters and the statistics of batch norm."""
+    return [t for t in model.state_dict().values() if t.is_floating_point()]
+
+
+def _optimizer(model: nn.Module, recipe: Recipe, rate: float) -> torch.optim.Optimizer:
+    """Return Adam(W); only matrices and kernels decay, not biases and batch norm."""
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    vectors = [p for p in model.parameters() if p.ndim <= 1]
+    # The gradient of l2 |w|^2 is 2 l2 w.
+    groups = [
+        {"params": matrices, "weight_decay": recipe.weight_decay or 2 * recipe.l2},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    kind = torch.optim.Adam if recipe.l2 else torch.optim.AdamW
+    return kind([g for g in groups if g["params"]], lr=rate, fused=True)
+
+
+def _prepare_model(model: nn.Module, place: torch.device) -> None:
+    """Move the model, in the memory layout in which convolutions are fast."""
+    model.to(place)
+    if any(isinstance(m, nn.Conv2d) for m in model.modules()):
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _precision(model: nn.Module, place: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+    """Return bf16 autocast where the hardware has it and it pays: convolutions, not small MLPs."""
+    convolutional = any(isinstance(m, nn.Conv2d) for m in model.modules())
+    if place.type == "cuda":
+        supported = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        supported = place.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if convolutional and supported:
+        return lambda: torch.autocast(place.type, dtype=torch.bfloat16)
+    return nullcontext
+
+
+def _pixel_deviation(x: Tensor) -> float:
+    """Return the standard deviation of the inputs over (at most) the first 10,000 rows."""
+    return float(as_input(x[:10_000]).std())
+
+
+def _stream(seed: int, number: int) -> int:
+    """Return the seed of one of the independent random streams of a run."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def _saved(state: _State) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the state as named tensors and JSON."""
+    tensors: dict[str, Tensor] = {"random": torch.get_rng_state()}
+    for part in ("model", "average", "best"):
+        module: nn.Module = getattr(state, part)
+        tensors |= {f"{part}.{k}": v.clone() for k, v in module.state_dict().items()}
+    for i, parameter in enumerate(state.model.parameters()):
+        for key, value in state.optimizer.state[parameter].items():
+            tensors[f"optimizer.{i}.{key}"] = value
+    plain = ("best_epoch", "best_loss", "epoch", "batch", "risk_sum", "seconds", "history")
+    return tensors, {key: getattr(state, key) for key in plain}
+
+
+def _restore(state: _State, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
+    """Put a saved state back in place."""
+    torch.set_rng_state(tensors["random"])
+    for part in ("model", "average", "best"):
+        module: nn.Module = getattr(state, part)
+        module.load_state_dict({k: tensors[f"{part}.{k}"] for k in module.state_dict()})
+    for i, parameter in enumerate(state.model.parameters()):
+        prefix = f"optimizer.{i}."
+        state.optimizer.state[parameter] = {
+            key.removeprefix(prefix): value.clone()
+            for key, value in tensors.items()
+            if key.startswith(prefix)
+        }
+    for key, value in plain.items():
+        setattr(state, key, value)
