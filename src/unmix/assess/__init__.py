@@ -1,1 +1,1 @@
-
+"""How good it is, with labels and without: evaluation, diagnosis, prevalence."""

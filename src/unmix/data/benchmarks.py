@@ -6,7 +6,6 @@ per image. This module downloads nothing (see `unmix.data.fetch`), scales nothin
 """
 
 import difflib
-import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from unmix.data.formats import read_cifar_binary, read_idx
 from unmix.errors import InputError
+from unmix.files import sha256_of
 
 __all__ = [
     "BENCHMARKS",
@@ -48,11 +48,8 @@ class DataFile:
 
     def is_intact(self, folder: Path) -> bool:
         """Say whether the folder holds this file with exactly these bytes."""
-        try:
-            with (folder / self.name).open("rb") as stream:
-                return hashlib.file_digest(stream, "sha256").hexdigest() == self.sha256
-        except FileNotFoundError:
-            return False
+        path = folder / self.name
+        return path.exists() and sha256_of(path) == self.sha256
 
 
 @dataclass(frozen=True)
@@ -347,13 +344,7 @@ def _check_files(info: BenchmarkInfo, place: Path) -> None:
             f"or set {DATA_VARIABLE} to the folder that holds {info.name}/."
         )
     for file in info.files:
-        try:
-            intact = file.is_intact(place)
-        except OSError as error:
-            raise InputError(
-                f"{place / file.name} cannot be read ({error.strerror}); check its rights."
-            ) from error
-        if not intact:
+        if not file.is_intact(place):
             raise InputError(
                 f"{place / file.name} is not the published file (its SHA-256 differs); "
                 f"run `unmix data fetch {info.name}` to replace it."

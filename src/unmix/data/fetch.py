@@ -11,7 +11,8 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,15 +101,17 @@ def _fetch_into(
 
 def _download(info: BenchmarkInfo, url: str, sha256: str, path: Path, bars: Progress) -> None:
     """Download one file and check it; on failure no file is left."""
-    downloader = pooch.HTTPDownloader(
-        progressbar=_Bar(bars, path.name), chunk_size=_CHUNK, hooks={"response": _keep_bytes}
-    )
     cure = (
         f"run `unmix data fetch {info.name}` again, "
         f"or set {DATA_VARIABLE} to a folder that has {info.name}/."
     )
     try:
-        with _quiet_pooch():
+        with _quiet_pooch(), ExitStack() as responses:
+            downloader = pooch.HTTPDownloader(
+                progressbar=_Bar(bars, path.name),
+                chunk_size=_CHUNK,
+                hooks={"response": partial(_prepare, responses)},
+            )
             pooch.retrieve(url, f"sha256:{sha256}", path.name, path.parent, downloader=downloader)
     except requests.RequestException as error:
         raise InputError(f"{url} {_what_failed(error)}; {cure}") from error
@@ -118,8 +121,11 @@ def _download(info: BenchmarkInfo, url: str, sha256: str, path: Path, bars: Prog
         ) from error
 
 
-def _keep_bytes(response: requests.Response, **_options: Any) -> None:
-    """Keep requests from unpacking a .gz file that the server calls compressed in transit."""
+def _prepare(responses: ExitStack, response: requests.Response, **_options: Any) -> None:
+    """Mend two things in a response before its body is read."""
+    # pooch leaves the connection open if the download fails.
+    responses.callback(response.close)
+    # Some servers call a .gz file compressed in transit, and requests would unpack it.
     response.raw.headers.pop("Content-Encoding", None)
 
 
@@ -130,7 +136,7 @@ def _what_failed(error: requests.RequestException) -> str:
     if isinstance(error, requests.Timeout):
         return "did not answer in time"
     if isinstance(error, requests.ConnectionError):
-        return "cannot be reached; check the network"
+        return "cannot be reached (is there a network?)"
     return f"broke off ({type(error).__name__})"
 
 

@@ -1,0 +1,33 @@
+# make demo and make test do all the set-up; both make .venv the first time.
+# The constraint keeps pip from choosing a CUDA build of torch.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check clean
+
+demo: .venv/demo-ready
+	$(BIN)/unmix demo
+
+test: .venv/test-ready check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: .venv/test-ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/demo-ready: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+.venv/test-ready: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@ .venv/demo-ready
+
+clean:
+	rm -rf .venv demo

@@ -1,0 +1,53 @@
+"""A number with its interval, and the way results become plain JSON values.
+
+Knows nothing of where the numbers come from.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+__all__ = ["Estimate", "normal_interval", "plain"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A value and the two ends of its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def normal_interval(value: float, variance: float, confidence: float) -> Estimate:
+    """Return value +- z sd for a quantity that lies in [0, 1].
+
+    The value is moved into [0, 1] first and the interval is cut off at 0 and 1 after. Moving
+    the value towards the range that holds the truth can only help the interval to cover it.
+
+    Examples
+    --------
+    >>> normal_interval(0.9, 0.01, 0.95).high
+    1.0
+    """
+    inside = min(max(float(value), 0.0), 1.0)
+    half = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(max(float(variance), 0.0))
+    return Estimate(inside, max(inside - half, 0.0), min(inside + half, 1.0))
+
+
+def plain(value: Any) -> Any:
+    """Turn dataclasses, tuples and numpy values into what JSON knows; nan and inf become None."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

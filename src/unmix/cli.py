@@ -1,0 +1,201 @@
+"""The command line: parse, call, print. Rooms are imported when a command needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from unmix.errors import DivergenceError, InputError
+
+__all__ = ["main"]
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+class OneLineErrors(click.Group):
+    """Turns the user's mistakes into one line and exit code 2, ours into exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command and translate what it raises."""
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except KeyboardInterrupt:
+            _fail("stopped", 130)
+        except Exception as error:
+            if ctx.params.get("debug"):
+                raise
+            if isinstance(error, InputError | DivergenceError):
+                _fail(str(error), 2)
+            if isinstance(error, OSError):
+                where = f"{error.filename}: " if error.filename else ""
+                _fail(f"{where}{error.strerror or error}", 2)
+            _fail(f"{type(error).__name__}: {error} (unmix --debug ... shows where)", 1)
+
+
+def _fail(message: str, code: int) -> None:
+    """Print one line on standard error and stop."""
+    line = " ".join(message.split())
+    click.echo(f"unmix: {line}", err=True)
+    sys.exit(code)
+
+
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="unmix")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """Train a classifier from sets whose class shares are known, and judge it without labels."""
+
+
+@main.command()
+@click.argument("dataset")
+@click.option("--method", default="ssc", show_default=True, help="A row of `unmix methods`.")
+@click.option("--num-sets", default=10, show_default=True, help="How many sets to draw.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--recipe", default="fast", show_default=True, help="fast, or paper (300 epochs).")
+@click.option("--epochs", type=int, help="Instead of the recipe's.")
+@click.option("--learning-rate", type=float, help="Instead of the recipe's.")
+@click.option("--sizes", type=click.Choice(["uniform", "shrunk", "random"]), default="uniform")
+@click.option("--tau", default=1.0, help="With --sizes shrunk: what half of the sets keep.")
+@click.option("--prior-noise", default=0.0, help="Move each stated prior by plus or minus this.")
+@click.option("--model", help="linear, mlp or resnet32, instead of the dataset's.")
+@click.option("--width", type=int, help="Units in a hidden layer of the mlp (300).")
+@click.option("--depth", type=int, help="Hidden layers of the mlp (3).")
+@click.option("--scale", default=1.0, help="Share of the training rows to use.")
+@click.option("--held-out", default=0.0, help="Share of rows to choose an epoch by, label-free.")
+@click.option("--resume", type=click.Path(), help="Folder to save the state in and go on from.")
+@click.option("--data", "data_folder", type=click.Path(), help="Folder of the datasets.")
+@click.option("--threads", type=int, help="Threads to use; all cores if left out.")
+@click.option("--device", default="auto", show_default=True)
+@json_option
+def train(
+    as_json: bool,
+    resume: str | None,
+    data_folder: str | None,
+    threads: int | None,
+    device: str,
+    **cell: Any,
+) -> None:
+    """Draw sets from a benchmark, train one method, count its errors on the test rows.
+
+    DATASET is one of `unmix data`; digits needs no download.
+    """
+    import torch
+
+    from unmix.progress import progress_bar
+    from unmix.studies.cell import Cell, run_cell
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    with progress_bar(f"{cell['dataset']} {cell['method']}", enabled=not as_json) as progress:
+        result = run_cell(
+            Cell(**cell),
+            data_folder=data_folder,
+            resume=resume,
+            progress=progress,
+            device=device,
+        )
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    click.echo(
+        f"{result['dataset']}, {result['method']}, {result['num_sets']} sets, "
+        f"seed {result['seed']}: test error {100 * result['test_error']:.2f} % after "
+        f"{result['epochs']} epochs in {result['seconds']:.0f} s"
+    )
+    if "selected_epoch" in result:
+        click.echo(
+            f"epoch {result['selected_epoch']}, chosen without labels: "
+            f"{100 * result['selected_test_error']:.2f} %"
+        )
+
+
+@main.command()
+@json_option
+def methods(as_json: bool) -> None:
+    """List the methods."""
+    from unmix.learn.methods import METHODS
+
+    if as_json:
+        click.echo(json.dumps({m.name: m.about for m in METHODS.values()}))
+        return
+    for method in METHODS.values():
+        click.echo(f"{method.name:12} {method.title:24} {method.about}")
+
+
+@main.group(invoke_without_command=True)
+@click.option("--data", "folder", type=click.Path(), help="Folder of the datasets.")
+@json_option
+@click.pass_context
+def data(ctx: click.Context, folder: str | None, as_json: bool) -> None:
+    """List the benchmark datasets and whether they are here; `unmix data fetch NAME` gets one."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from unmix.data.benchmarks import BENCHMARKS, dataset_folder, is_present
+
+    rows = [
+        {
+            "dataset": name,
+            "title": info.title,
+            "present": is_present(name, folder),
+            "folder": str(dataset_folder(name, folder)),
+        }
+        for name, info in BENCHMARKS.items()
+    ]
+    if as_json:
+        click.echo(json.dumps(rows))
+        return
+    for row in rows:
+        state = "here" if row["present"] else f"not in {row['folder']}"
+        click.echo(f"{row['dataset']:14} {row['title']:18} {state}")
+
+
+@data.command()
+@click.argument("name")
+@click.option("--data", "folder", type=click.Path(), help="Folder of the datasets.")
+def fetch(name: str, folder: str | None) -> None:
+    """Download a benchmark dataset, with its checksum."""
+    from unmix.data.fetch import fetch_benchmark
+
+    click.echo(f"{name} is in {fetch_benchmark(name, folder)}")
+
+
+@main.command()
+@click.option("--output", default="demo", show_default=True, help="Folder for the picture.")
+@click.option("--seed", default=0, show_default=True)
+@json_option
+def demo(output: str, seed: int, as_json: bool) -> None:
+    """Learn even from odd digits without a label: 10 sets of real images, a minute at most."""
+    from unmix.files import atomic_path
+    from unmix.progress import progress_bar
+    from unmix.report.curves import plot_learning_curves
+    from unmix.studies.cell import Cell, run_cell
+
+    results = {}
+    for method in ("ssc", "supervised"):
+        with progress_bar(f"digits {method}", enabled=not as_json) as progress:
+            results[method] = run_cell(Cell("digits", method, seed=seed), progress=progress)
+    ours, labeled = results["ssc"], results["supervised"]
+    folder = Path(output)
+    folder.mkdir(parents=True, exist_ok=True)
+    picture = folder / "learning-curve.png"
+    figure = plot_learning_curves(
+        {"10 sets, only their shares known": ours["history"], "all labels": labeled["history"]},
+        title="Even or odd digit?",
+    )
+    with atomic_path(picture) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
+    if as_json:
+        click.echo(json.dumps(results | {"picture": str(picture)}))
+        return
+    rows, worth = ours["num_rows"], ours["worth_in_labels"]
+    click.echo(f"{rows:,} digits in 10 sets; only the share of even digits in each set is known.")
+    click.echo(f"Test error without a single label: {100 * ours['test_error']:.1f} %")
+    click.echo(f"Test error with all {rows:,} labels:  {100 * labeled['test_error']:.1f} %")
+    click.echo(f"The sets are worth about {worth:,.0f} labels.")
+    click.echo(f"Learning curves: {picture}")

@@ -1,0 +1,287 @@
+"""The class shares of a set, read off the logits of its rows.
+
+Two rules, one per assumption: maximum likelihood when all sets share p(x | class) (label shift),
+the mean predicted probability when they share p(class | x) (covariate shift). All sets are solved
+at once with one pass over the rows per iteration; nothing of size n x m is built.
+
+This file knows no model, no stated set priors and no set names.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, softmax
+from scipy.stats import chi2
+
+from unmix.core.simplex import set_sums, simplex_errors, simplex_maximum
+from unmix.errors import InputError
+
+__all__ = ["check_rows", "share_by_likelihood", "share_by_mean", "share_interval"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def check_rows(
+    logits: npt.ArrayLike, set_index: npt.ArrayLike, num_sets: int
+) -> tuple[FloatArray, IntArray]:
+    """Return logits as float64 (n,) or (n, K) and set_index as int64 (n,), or say what is wrong.
+
+    Raises
+    ------
+    InputError
+        If a logit is not finite, the lengths differ, or an index lies outside 0..num_sets-1.
+    """
+    scores = np.asarray(logits, dtype=np.float64)
+    index = np.asarray(set_index)
+    if scores.ndim not in (1, 2) or (scores.ndim == 2 and scores.shape[1] < 2):
+        raise InputError(
+            f"logits must have shape (n,) for two classes or (n, K); got {scores.shape}: "
+            "pass one logit per row, of the positive class."
+        )
+    if index.shape != scores.shape[:1] or (index.size and index.dtype.kind not in "iu"):
+        raise InputError(
+            f"set_index must hold one integer per row of logits ({len(scores)}); got shape "
+            f"{index.shape} of {index.dtype}: number the sets from 0."
+        )
+    if not np.isfinite(scores).all():
+        row = int(np.flatnonzero(~np.isfinite(scores.reshape(len(scores), -1)).all(axis=1))[0])
+        raise InputError(f"logits must be finite; row {row} holds {scores[row]}: check the model.")
+    if index.size and (index.min() < 0 or index.max() >= num_sets):
+        worst = int(index.max() if index.max() >= num_sets else index.min())
+        raise InputError(
+            f"set_index must lie in 0..{num_sets - 1}; got {worst}: number the sets from 0."
+        )
+    return scores, index.astype(np.int64)
+
+
+def share_by_likelihood(
+    logits: npt.ArrayLike, set_index: npt.ArrayLike, num_sets: int, target_prior: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Estimate every set's class shares by maximum likelihood, assuming label shift.
+
+    Parameters
+    ----------
+    logits : (n,) or (n, K)
+        Log-odds of the positive class at the target prior, or K logits.
+    set_index : (n,)
+        The set of each row, 0..num_sets-1.
+    num_sets : int
+        Number of sets m; a set may have no rows.
+    target_prior : float or (K,)
+        Class shares at which the logits hold, inside (0, 1).
+
+    Returns
+    -------
+    shares : (m,) or (m, K)
+        Shares, exactly 0 or 1 where the likelihood is largest there; nan for a set with no rows.
+        Where the likelihood of a set is flat (its rows say nothing) the target prior is returned.
+    standard_errors : (m,) or (m, K)
+        From the observed information, see Formula; inf where the likelihood is flat, nan for no
+        rows.
+
+    Notes
+    -----
+    Formula, with eta the softmax of the logits and kappa the target prior, for each set::
+
+        maximise over s in the simplex   sum_i log sum_k s_k eta_ik / kappa_k
+        information  I_kl = sum_i (l_ik / f_i) (l_il / f_i),  l = eta / kappa,  f = l s
+
+    The standard error is the root of the diagonal of I's inverse on the simplex (shares sum to 1).
+    A share at 0 or 1 keeps the curvature found there: the error then says how fast the likelihood
+    falls off into the simplex, a width for one side only. `share_interval` is better there for two
+    classes. The errors hold the logits fixed: they know nothing of a wrong model.
+
+    Two classes are solved by Newton steps kept inside a shrinking bracket, K classes by Newton
+    steps projected to shares >= 0. Both problems are concave, so the start does not matter.
+    """
+    scores, index = check_rows(logits, set_index, num_sets)
+    target = _checked_target(target_prior, scores)
+    rows = np.bincount(index, minlength=num_sets)
+    if scores.ndim == 2:
+        likelihoods = np.asarray(softmax(scores - np.log(target), axis=1))
+        shares = simplex_maximum(likelihoods, index, num_sets, target)
+        errors = simplex_errors(likelihoods, index, shares)
+    else:
+        likelihoods = _two_likelihoods(scores, target)
+        shares = _positive_shares(likelihoods, index, num_sets, target[1])
+        _, slope = _score(likelihoods, index, shares)
+        with np.errstate(divide="ignore"):
+            errors = 1 / np.sqrt(-slope)
+    shares[rows == 0] = np.nan
+    errors[rows == 0] = np.nan
+    return shares, errors
+
+
+def share_by_mean(
+    logits: npt.ArrayLike, set_index: npt.ArrayLike, num_sets: int
+) -> tuple[FloatArray, FloatArray]:
+    """Estimate every set's class shares by the mean probability, assuming covariate shift.
+
+    Parameters
+    ----------
+    logits : (n,) or (n, K)
+        Log-odds of the positive class, or K logits.
+    set_index : (n,)
+        The set of each row, 0..num_sets-1.
+    num_sets : int
+        Number of sets m.
+
+    Returns
+    -------
+    shares : (m,) or (m, K)
+        Mean of sigmoid(logits) or of softmax(logits) over the rows of each set; nan without rows.
+    standard_errors : (m,) or (m, K)
+        Sample deviation / sqrt(n_j); inf for a single row, nan for none.
+
+    Examples
+    --------
+    >>> share_by_mean([0.0, 1000.0, -1000.0], [0, 0, 1], 2)[0]
+    array([0.75, 0.  ])
+    """
+    scores, index = check_rows(logits, set_index, num_sets)
+    eta = expit(scores) if scores.ndim == 1 else softmax(scores, axis=1)
+    columns = eta.reshape(len(eta), -1)  # (n, 1) or (n, K)
+    rows = np.bincount(index, minlength=num_sets)[:, None]  # (m, 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = set_sums(columns, index, num_sets) / rows
+        squares = set_sums((columns - shares[index]) ** 2, index, num_sets)
+        errors = np.where(rows == 1, np.inf, np.sqrt(squares / (rows - 1) / rows))
+    errors[rows[:, 0] == 0] = np.nan
+    if scores.ndim == 1:
+        return shares[:, 0], errors[:, 0]
+    return shares, errors
+
+
+def share_interval(
+    logits: npt.ArrayLike,
+    set_index: npt.ArrayLike,
+    num_sets: int,
+    target_prior: float,
+    confidence: float = 0.95,
+) -> tuple[FloatArray, FloatArray]:
+    """Give the profile-likelihood interval of every set's share of positives (two classes).
+
+    Parameters
+    ----------
+    logits : (n,)
+        Log-odds of the positive class at the target prior.
+    set_index : (n,)
+        The set of each row, 0..num_sets-1.
+    num_sets : int
+        Number of sets m.
+    target_prior : float
+        Share of positives at which the logits hold.
+    confidence : float
+        Coverage aimed at.
+
+    Returns
+    -------
+    low, high : (m,)
+        The shares at which the log-likelihood lies chi2.ppf(confidence, 1) / 2 below its maximum,
+        or 0 and 1 where it never does; nan for a set with no rows.
+    """
+    scores, index = check_rows(logits, set_index, num_sets)
+    target = _checked_target(target_prior, scores)
+    likelihoods = _two_likelihoods(scores, target)
+    best = _positive_shares(likelihoods, index, num_sets, target[1])
+    floor = _log_likelihood(likelihoods, index, best) - chi2.ppf(confidence, 1) / 2
+
+    def below(share: FloatArray) -> tuple[FloatArray, FloatArray]:
+        score, _ = _score(likelihoods, index, share)
+        return floor - _log_likelihood(likelihoods, index, share), -score
+
+    def above(share: FloatArray) -> tuple[FloatArray, FloatArray]:
+        value, slope = below(share)
+        return -value, -slope
+
+    zeros, ones = np.zeros(num_sets), np.ones(num_sets)
+    # A bracket of no width keeps the bound at 0 or 1 when the likelihood stays above the floor.
+    low = _decreasing_root(below, zeros, np.where(below(zeros)[0] > 0, best, 0.0))
+    high = _decreasing_root(above, np.where(above(ones)[0] < 0, best, 1.0), ones)
+    empty = np.bincount(index, minlength=num_sets) == 0
+    low[empty] = high[empty] = np.nan
+    return low, high
+
+
+def _checked_target(target_prior: npt.ArrayLike, scores: FloatArray) -> FloatArray:
+    """Return the target prior as shares of every class (K,), or say what is wrong with it."""
+    target = np.asarray(target_prior, dtype=np.float64)
+    if target.shape != scores.shape[1:]:
+        raise InputError(
+            f"target_prior must be one share for two classes, else one per class; got {target}."
+        )
+    if not (np.all(target > 0) and np.all(target < 1)):
+        raise InputError(
+            f"target_prior must lie inside (0, 1); got {target}: every class needs a share."
+        )
+    return np.array([1 - target, target]) if scores.ndim == 1 else target
+
+
+def _two_likelihoods(scores: FloatArray, target: FloatArray) -> FloatArray:
+    """Return p(x | negative) and p(x | positive), up to a factor per row (2, n)."""
+    shifted = scores - np.log(target[1]) + np.log(target[0])
+    # Both sigmoids, not one and its complement: the small one keeps its digits.
+    return np.stack([expit(-shifted), expit(shifted)])
+
+
+def _log_likelihood(likelihoods: FloatArray, index: IntArray, share: FloatArray) -> FloatArray:
+    """Return each set's log-likelihood at its share of positives (m,)."""
+    with np.errstate(divide="ignore"):
+        logs = np.log(_mixed(likelihoods, index, share))
+    return set_sums(logs, index, len(share))
+
+
+def _score(
+    likelihoods: FloatArray, index: IntArray, share: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the first and the second derivative of each set's log-likelihood (m,), (m,)."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = (likelihoods[1] - likelihoods[0]) / _mixed(likelihoods, index, share)
+        return set_sums(ratio, index, len(share)), -set_sums(ratio**2, index, len(share))
+
+
+def _mixed(likelihoods: FloatArray, index: IntArray, share: FloatArray) -> FloatArray:
+    """Return p(x) of each row in its set at the set's share of positives (n,)."""
+    mixed = (1 - share)[index] * likelihoods[0] + share[index] * likelihoods[1]
+    return np.asarray(mixed)
+
+
+def _positive_shares(
+    likelihoods: FloatArray, index: IntArray, num_sets: int, flat: float
+) -> FloatArray:
+    """Maximise each set's log-likelihood over its share of positives (m,)."""
+    zeros, ones = np.zeros(num_sets), np.ones(num_sets)
+    low = np.where(_score(likelihoods, index, ones)[0] >= 0, 1.0, 0.0)
+    high = np.where(_score(likelihoods, index, zeros)[0] <= 0, 0.0, 1.0)
+    undecided = low > high  # both ends look best: every row has the same likelihood in both classes
+    low[undecided] = high[undecided] = flat
+    return _decreasing_root(lambda share: _score(likelihoods, index, share), low, high)
+
+
+def _decreasing_root(
+    value_and_slope: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    low: FloatArray,
+    high: FloatArray,
+) -> FloatArray:
+    """Find each set's root of a decreasing function in [low, high] by Newton or halving."""
+    point = (low + high) / 2
+    step = last_step = high - low
+    solved = step == 0
+    for _ in range(200):
+        value, slope = value_and_slope(point)
+        low = np.where(value >= 0, point, low)
+        high = np.where(value < 0, point, high)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            newton = point - value / slope
+            # Newton must stay inside and at least halve the step before last.
+            good = (newton >= low) & (newton <= high) & (2 * abs(value) < abs(last_step * slope))
+        following = np.where(good, newton, (low + high) / 2)
+        last_step, step = step, abs(following - point)
+        # A solved set stays where it is: rounding would throw it back to halving.
+        point = np.where(solved, point, following)
+        solved |= step <= 1e-15 + 1e-12 * point
+        if solved.all():
+            break
+    return point

@@ -1,0 +1,231 @@
+"""One CSV file as a stream of Arrow batches with fixed column types.
+
+Reads UTF-8, with or without a byte order mark, with commas or (if the header then has more than
+one column) semicolons, tabs or bars between the values, quotes around values, and line breaks
+inside quotes. Blank lines are skipped. Column types come from the whole file, which costs one more
+pass over it. Knows nothing of sets or pandas; what a cell means is in `column_types`.
+"""
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+
+from unmix.data.column_types import ColumnKind, first_unreadable, parse_text
+from unmix.data.wording import listed
+from unmix.errors import InputError
+from unmix.files import explained_os_errors
+
+__all__ = ["CsvTable", "open_csv"]
+
+_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+_BLOCK_BYTES = 1 << 20  # a few blocks are in memory at a time
+_DECIMAL_CURE = "write numbers with a point (0.35) and without thousands separators"
+
+
+@dataclass(frozen=True)
+class CsvTable:
+    """A CSV file whose header has been read. Made by `open_csv`."""
+
+    path: str
+    columns: tuple[str, ...]
+    delimiter: str
+
+    def infer_types(self, columns: Sequence[str]) -> dict[str, Any]:
+        """
+        Return the Arrow type of each column, from all rows.
+
+        Raises
+        ------
+        InputError
+            The file cannot be parsed, has no rows, or has numbers with decimal commas.
+        """
+        kinds = {name: ColumnKind() for name in columns}
+        rows = 0
+        for block in self._text_blocks(columns):
+            rows += block.num_rows
+            for name, kind in kinds.items():
+                kind.see(block[name])
+        if not rows:
+            raise InputError(f"{self.path} has a header but no rows.")
+        for name, kind in kinds.items():
+            if kind.decimal_comma() is not None:
+                raise InputError(
+                    f"column {name!r} of {self.path} has numbers with a comma, such as "
+                    f"{kind.decimal_comma()!r}; {_DECIMAL_CURE}."
+                )
+        return {name: kind.type() for name, kind in kinds.items()}
+
+    def batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
+        """
+        Yield record batches with the columns of ``types``, in that order and of those types.
+
+        Raises
+        ------
+        InputError
+            The file cannot be parsed or a cell does not fit its type.
+        """
+        row = 0
+        for block in self._text_blocks(tuple(types)):
+            arrays = []
+            for name, type_ in types.items():
+                try:
+                    arrays.append(parse_text(block[name], type_))
+                except pa.ArrowInvalid:
+                    position = first_unreadable(block[name], type_)
+                    raise InputError(
+                        f"column {name!r} of {self.path} has {block[name][position].as_py()!r} on "
+                        f"{self.where(row + position)}, which cannot be read as {type_}; correct "
+                        "it, or leave the cell empty if the value is missing."
+                    ) from None
+            row += block.num_rows
+            yield pa.RecordBatch.from_arrays(arrays, names=list(types))
+
+    def where(self, row: int) -> str:
+        """Return ``line 17``, where row ``row`` (from 0) starts. Reads the file up to there."""
+        for number, (line, _, _) in enumerate(_records(self.path, self.delimiter)):
+            if number == row + 1:
+                return f"line {line}"
+        raise IndexError(row)
+
+    def _text_blocks(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches in which every cell of ``columns`` is text as written."""
+        # A block must hold at least one line, and wide tables have long ones.
+        block_bytes = max(_BLOCK_BYTES, 32 * sum(len(name.encode()) + 1 for name in self.columns))
+        try:
+            with (
+                explained_os_errors(self.path, "read"),
+                pyarrow.csv.open_csv(
+                    self.path,
+                    pyarrow.csv.ReadOptions(block_size=block_bytes),
+                    pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                    pyarrow.csv.ConvertOptions(
+                        column_types=dict.fromkeys(columns, pa.string()),
+                        include_columns=list(columns),
+                        strings_can_be_null=False,
+                    ),
+                ) as reader,
+            ):
+                yield from reader
+        except pa.ArrowInvalid as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: Exception) -> InputError:
+        """Find the line that Arrow stumbled over."""
+        try:
+            for first, last, values in _records(self.path, self.delimiter):
+                if len(values) == len(self.columns):
+                    continue
+                found = f"{len(values)} values where the header has {len(self.columns)}"
+                if last > first:
+                    return InputError(
+                        f"lines {first} to {last} of {self.path} are one row of {found}: "
+                        f"close the quote that opens on line {first}."
+                    )
+                return InputError(
+                    f"line {first} of {self.path} has {found}, separated by a "
+                    f"{_DELIMITERS[self.delimiter]}; put a value that contains one in quotes."
+                )
+        except InputError as explained:
+            return explained
+        except UnicodeDecodeError:
+            return _wrong_encoding(self.path)
+        return InputError(f"{self.path} cannot be read as CSV: {str(error).splitlines()[0]}.")
+
+
+def open_csv(path: str | os.PathLike[str]) -> CsvTable:
+    """
+    Read the header of a CSV file and find out what separates its values.
+
+    Raises
+    ------
+    InputError
+        The file is empty, not UTF-8 text, or its header is no list of different names.
+    """
+    path = os.fspath(path)
+    try:
+        with explained_os_errors(path, "read"):
+            _check_is_text(path)
+            delimiter = _find_delimiter(path)
+            names = _header(path, delimiter)
+    except UnicodeDecodeError:
+        raise _wrong_encoding(path) from None
+    for position, name in enumerate(names, start=1):
+        if not name.strip():
+            raise InputError(
+                f"column {position} of {path} has no name; name it or remove it "
+                "(pandas writes such a column unless told index=False)."
+            )
+    doubled = [name for name, count in Counter(names).items() if count > 1]
+    if doubled:
+        raise InputError(f"{path} has several columns named {listed(doubled)}; rename all but one.")
+    return CsvTable(path, tuple(names), delimiter)
+
+
+def _check_is_text(path: str) -> None:
+    """Name the formats that people rename to .csv, and the encoding that spreadsheets choose."""
+    with open(path, "rb") as file:
+        head = file.read(4096)
+    if not head.strip():
+        raise InputError(f"{path} is empty.")
+    if head.startswith(b"PAR1"):
+        raise InputError(f"{path} is a Parquet file; give it a name that ends in .parquet.")
+    if head.startswith(b"PK\x03\x04"):
+        raise InputError(f"{path} is a workbook or a zip file; save its table as CSV in UTF-8.")
+    if head.startswith(b"\x1f\x8b"):
+        raise InputError(f"{path} is compressed; unpack it first.")
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head:
+        raise InputError(
+            f"{path} is not UTF-8 but looks like UTF-16; save it as UTF-8 or convert it with: "
+            f"iconv -f UTF-16 -t UTF-8."
+        )
+
+
+def _wrong_encoding(path: str) -> InputError:
+    """Name the first line that is not UTF-8."""
+    with open(path, "rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return InputError(
+                    f"line {number} of {path} is not UTF-8 (byte 0x{line[error.start]:02x}), "
+                    "probably Latin-1; save it as UTF-8 or convert it with: "
+                    "iconv -f LATIN1 -t UTF-8."
+                )
+    raise RuntimeError("every line is UTF-8")
+
+
+def _find_delimiter(path: str) -> str:
+    """Return the comma (the tab for .tsv), unless only another one makes several columns."""
+    usual = "\t" if path.lower().endswith(".tsv") else ","
+    widths = {delimiter: len(_header(path, delimiter)) for delimiter in (usual, *_DELIMITERS)}
+    return usual if widths[usual] > 1 else max(widths, key=lambda delimiter: widths[delimiter])
+
+
+def _header(path: str, delimiter: str) -> list[str]:
+    """Return the values of the first line that is not blank."""
+    for _, _, values in _records(path, delimiter):
+        return values
+    raise InputError(f"{path} is empty.")
+
+
+def _records(path: str, delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
+    """Yield first line, last line and values of each record, slowly but with line numbers."""
+    line = 1
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        reader = csv.reader(file, delimiter=delimiter)
+        try:
+            for values in reader:
+                if values:
+                    yield line, reader.line_num, values
+                line = reader.line_num + 1
+        except csv.Error:  # the value is beyond all bounds
+            raise InputError(
+                f"a quote that opens on line {line} of {path} is not closed."
+            ) from None

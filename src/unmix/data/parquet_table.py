@@ -1,0 +1,174 @@
+"""One Parquet file as a stream of Arrow batches with fixed column types.
+
+Numbers and booleans keep their type, except that integers and booleans with missing values become
+floats, because NumPy has no missing integer; decimals become floats. Text, categories, dates and
+times become text. Lists, structures and bytes are refused. Memory does not grow with the file.
+Knows nothing of sets or pandas.
+"""
+
+import contextlib
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unmix.data.column_types import first_unreadable, parse_text
+from unmix.data.wording import listed
+from unmix.errors import InputError
+from unmix.files import explained_os_errors
+
+__all__ = ["ParquetTable", "open_parquet"]
+
+_READ_ROWS = 1 << 14  # rows decoded at a time
+_BUFFER_BYTES = 1 << 16  # per column; without it whole column chunks are held in memory
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+
+
+@dataclass(frozen=True)
+class ParquetTable:
+    """A Parquet file whose footer has been read. Made by `open_parquet`."""
+
+    path: str
+    columns: tuple[str, ...]
+    num_rows: int
+
+    def infer_types(self, columns: Sequence[str]) -> dict[str, Any]:
+        """
+        Return the Arrow type to read each column as, from the footer alone.
+
+        A file without statistics may have missing values anywhere.
+
+        Raises
+        ------
+        InputError
+            A column holds what is neither number, boolean, text nor time, or there are no rows.
+        """
+        if not self.num_rows:
+            raise InputError(f"{self.path} has columns but no rows.")
+        with self._opened() as file:
+            return {name: self._readable_type(file, name) for name in columns}
+
+    def batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
+        """
+        Yield record batches with the columns of ``types``, in that order and of those types.
+
+        Raises
+        ------
+        InputError
+            The file is damaged or a cell does not fit its type.
+        """
+        row = 0
+        with self._opened() as file:
+            for name in types:
+                self._readable_type(file, name)
+            for batch in file.iter_batches(_READ_ROWS, columns=list(types)):
+                arrays = [
+                    self._read_as(batch[name], type_, name, row) for name, type_ in types.items()
+                ]
+                row += batch.num_rows
+                yield pa.RecordBatch.from_arrays(arrays, names=list(types))
+
+    def where(self, row: int) -> str:
+        """Return ``row 17`` for row 16, which counts from 0."""
+        return f"row {row + 1}"
+
+    def _read_as(self, column: Any, type_: Any, name: str, row: int) -> Any:
+        """Convert a column of the batch that starts at ``row``."""
+        if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+            column = column.cast(pa.string())
+        try:
+            if pa.types.is_string(column.type):
+                return parse_text(column, type_)
+            # Integers beyond 2^53 may be rounded, as everywhere else.
+            return column.cast(type_, safe=not pa.types.is_floating(type_))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            position = first_unreadable(column, type_)
+            raise InputError(
+                f"column {name!r} of {self.path} has {column[position].as_py()!r} in "
+                f"{self.where(row + position)}, which cannot be read as {type_}; correct it, or "
+                "make it null if the value is missing."
+            ) from None
+
+    def _readable_type(self, file: Any, name: str) -> Any:
+        """Return the type that the column keeps or becomes."""
+        type_ = file.schema_arrow.field(name).type
+        if isinstance(type_, pa.BaseExtensionType):
+            type_ = type_.storage_type
+        if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+            return pa.float64() if _may_have_nulls(file, name) else type_
+        if pa.types.is_float16(type_):
+            return pa.float32()
+        if pa.types.is_floating(type_):
+            return type_
+        if pa.types.is_decimal(type_) or pa.types.is_null(type_):
+            return pa.float64()
+        if _is_text(type_):
+            return pa.string()
+        raise InputError(
+            f"column {name!r} of {self.path} holds {type_}, which is neither number, text nor "
+            "time; leave the column out or spread it over several columns."
+        )
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[Any]:
+        """Open the file and explain what goes wrong while it is read."""
+        with explained_os_errors(self.path, "read"):
+            try:
+                with pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
+                    yield file
+            except (pa.ArrowException, OSError) as error:
+                if getattr(error, "errno", None) is not None:  # from the system, not from Arrow
+                    raise
+                raise InputError(
+                    f"{self.path} is no whole Parquet file (cut short, damaged or something else); "
+                    "write or copy it again."
+                ) from error
+
+
+def open_parquet(path: str | os.PathLike[str]) -> ParquetTable:
+    """
+    Read the footer of a Parquet file.
+
+    Raises
+    ------
+    InputError
+        The file is missing, damaged or has several columns of one name.
+    """
+    path = os.fspath(path)
+    with ParquetTable(path, (), 0)._opened() as file:
+        names = file.schema_arrow.names
+        num_rows = file.metadata.num_rows
+    doubled = [name for name, count in Counter(names).items() if count > 1]
+    if doubled:
+        raise InputError(f"{path} has several columns named {listed(doubled)}; rename all but one.")
+    # What pandas stores as the nameless index of its rows is no column of the user's.
+    columns = tuple(name for name in names if not _PANDAS_INDEX.fullmatch(name))
+    return ParquetTable(path, columns, num_rows)
+
+
+def _may_have_nulls(file: Any, name: str) -> bool:
+    """Say whether a flat column may have missing values, from the statistics in the footer."""
+    metadata = file.metadata
+    position = next(
+        i for i in range(len(metadata.schema)) if metadata.schema.column(i).path == name
+    )
+    if metadata.schema.column(position).max_definition_level == 0:
+        return False
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(position).statistics
+        if statistics is None or not statistics.has_null_count or statistics.null_count:
+            return True
+    return False
+
+
+def _is_text(type_: Any) -> bool:
+    """Say whether a column reads best as text: words, categories, dates and times."""
+    if pa.types.is_dictionary(type_):
+        return not pa.types.is_nested(type_.value_type)
+    kinds = ("string", "large_string", "string_view", "date", "time", "timestamp")
+    return any(getattr(pa.types, f"is_{kind}")(type_) for kind in kinds)

@@ -1,0 +1,117 @@
+"""Rows to disk: batches of frames into one CSV or Parquet file, all of them or nothing.
+
+Knows which suffix means which format; knows nothing of what the columns mean.
+"""
+
+import itertools
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from unmix.data.wording import listed
+from unmix.errors import InputError
+from unmix.files import atomic_path
+
+__all__ = ["is_csv", "write_rows"]
+
+_CSV_SUFFIXES = (".csv", ".tsv", ".txt")
+_PARQUET_SUFFIXES = (".parquet", ".pq")
+
+
+def write_rows(path: str | os.PathLike[str], batches: Iterable[pd.DataFrame]) -> int:
+    """
+    Write batches of rows to one CSV or Parquet file, all of them or nothing.
+
+    Indexes are not written; missing values become empty cells in CSV. All batches are written
+    with the column types of the first.
+
+    Parameters
+    ----------
+    path
+        Where to write; its suffix says in which format.
+    batches
+        Frames with the same columns, at least one. One batch is in memory at a time.
+
+    Returns
+    -------
+    int
+        The number of rows written.
+
+    Raises
+    ------
+    InputError
+        The path cannot be written, or a batch does not fit the first.
+    """
+    is_csv(path)  # refuses other suffixes before the first batch is made
+    rows = 0
+    with atomic_path(path) as temporary:
+        source = iter(batches)
+        first = next(source, None)
+        if first is None:
+            raise InputError(f"there are no rows to write to {path}.")
+        schema = _written_schema(first, path)
+        with _writer(temporary, schema) as writer:
+            for batch in itertools.chain([first], source):
+                writer.write_table(_written_table(batch, schema, path))
+                rows += len(batch)
+    return rows
+
+
+def is_csv(path: str | os.PathLike[str]) -> bool:
+    """Say whether the suffix means CSV; if not it means Parquet."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in (*_CSV_SUFFIXES, *_PARQUET_SUFFIXES):
+        kind = f"the suffix {suffix!r}" if suffix else "no suffix"
+        raise InputError(
+            f"{path} has {kind}; unmix reads and writes .csv and .parquet: save the table as "
+            "one of them, or rename it if it is one."
+        )
+    return suffix in _CSV_SUFFIXES
+
+
+def _writer(path: Path, schema: Any) -> Any:
+    """Open a writer with a write_table method, to be used in a with statement."""
+    if not is_csv(path):
+        return pq.ParquetWriter(path, schema)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    options = pyarrow.csv.WriteOptions(delimiter=delimiter)
+    return pyarrow.csv.CSVWriter(path, schema, write_options=options)
+
+
+def _written_schema(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Any:
+    """Return the types in which to write frames like this one."""
+    if not frame.columns.is_unique:
+        raise InputError(f"cannot write {path}: several columns have one name; rename them.")
+    fields = []
+    for field in _arrow_table(frame, None, path).schema:
+        type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        fields.append(pa.field(field.name, pa.string() if pa.types.is_null(type_) else type_))
+    return pa.schema(fields)
+
+
+def _written_table(frame: pd.DataFrame, schema: Any, path: str | os.PathLike[str]) -> Any:
+    """Return the frame as an Arrow table of the schema of the first batch."""
+    if [str(name) for name in frame.columns] != schema.names:
+        raise InputError(
+            f"cannot write {path}: a batch has the columns {listed(list(frame.columns))} where "
+            f"the first has {listed(schema.names)}; give all batches the same columns."
+        )
+    return _arrow_table(frame, schema, path)
+
+
+def _arrow_table(frame: pd.DataFrame, schema: Any, path: str | os.PathLike[str]) -> Any:
+    """Convert a frame and explain what Arrow cannot hold."""
+    try:
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        return table if schema is None else table.replace_schema_metadata(None).cast(schema)
+    except (pa.ArrowException, TypeError) as error:
+        reason = " ".join(str(part) for part in error.args)
+        raise InputError(
+            f"cannot write {path}: {reason}; give each column one type in all batches."
+        ) from error

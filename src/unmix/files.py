@@ -1,0 +1,284 @@
+"""Writing files and folders so that a crash, a full disk or Ctrl-C leaves the old ones whole.
+
+Everything is written under a temporary name beside its destination and renamed when it is
+complete. This module does not know what is inside the files it writes.
+"""
+
+import contextlib
+import ctypes
+import errno
+import hashlib
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from unmix.errors import InputError
+
+__all__ = [
+    "atomic_folder",
+    "atomic_path",
+    "atomic_write_bytes",
+    "atomic_write_text",
+    "explained_os_errors",
+    "sha256_of",
+]
+
+# What a user can cure, and how. Anything else is not the user's mistake and stays an OSError.
+_CAUSES = {
+    errno.ENOENT: "{folder} does not exist; create it or correct the path",
+    errno.ENOTDIR: "{folder} is not a folder; correct the path",
+    errno.EACCES: "permission denied; choose another place or change its permissions",
+    errno.EPERM: "permission denied; choose another place or change its permissions",
+    errno.EROFS: "the file system is read-only; choose another place",
+    errno.ENOSPC: "no space left on the disk; free some or choose another place",
+    errno.EDQUOT: "the disk quota is used up; free some space or choose another place",
+    errno.EFBIG: "the file grew beyond the allowed size; choose another place",
+    errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
+    errno.EISDIR: "it is a folder; give the name of a file",
+    errno.EIO: "the disk reports an input/output error; check it or choose another place",
+}
+
+_AT_FDCWD = -100  # linux/fcntl.h: relative paths start at the working folder
+_RENAME_EXCHANGE = 2  # linux/fs.h: swap two names in one step
+
+
+@contextlib.contextmanager
+def explained_os_errors(
+    path: str | os.PathLike[str], verb: str, *names: str | os.PathLike[str]
+) -> Iterator[None]:
+    """
+    Say in one line why ``path`` cannot be read or written, instead of raising an OSError.
+
+    Errors that a user could not mend, and errors about another file, pass as they are.
+
+    Parameters
+    ----------
+    path
+        The path as the user gave it.
+    verb
+        ``"read"`` or ``"write"``.
+    *names
+        Further paths that stand for ``path``, such as its temporary name.
+
+    Raises
+    ------
+    InputError
+        With the path, the cause and the cure.
+    """
+    try:
+        yield
+    except OSError as error:
+        said = None if error.filename is None else os.fsdecode(error.filename)
+        ours = said is None or said.startswith(tuple(os.fspath(name) for name in (path, *names)))
+        if not ours or error.errno not in _CAUSES:
+            raise
+        cause = _CAUSES[error.errno].format(folder=Path(path).absolute().parent)
+        if verb == "read" and error.errno == errno.ENOENT:
+            cause = "there is no such file; correct the path"
+        raise InputError(f"cannot {verb} {path}: {cause}.") from error
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """
+    Yield a temporary path in the folder of ``path`` and rename it to ``path`` on success.
+
+    If the block raises, the temporary file is removed and the old file is untouched. A symbolic
+    link is followed, and a replaced file keeps its permissions.
+
+    Parameters
+    ----------
+    path
+        Where the finished file goes. The temporary path has the same suffix.
+
+    Yields
+    ------
+    pathlib.Path
+        A path that does not exist yet; the block creates and closes it.
+
+    Raises
+    ------
+    InputError
+        The folder is missing, not writable or full, or ``path`` is not an ordinary file.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = _sibling(target)
+    try:
+        with explained_os_errors(path, "write", target, temporary):
+            _check_file_is_free(target, path)
+            yield temporary
+            if target.exists():
+                shutil.copymode(target, temporary)
+            _sync_file(temporary)
+            os.replace(temporary, target)
+            _sync_folder(target.parent)
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def atomic_write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write ``data`` to ``path``, all of it or nothing."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def atomic_write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write ``text`` to ``path`` as UTF-8 with its line ends as given, all of it or nothing."""
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
+    """
+    Yield a temporary folder beside ``path`` and rename it to ``path`` on success.
+
+    Whoever opens ``path`` finds the old folder or the new one, never half of one. On Linux the
+    two change places in a single step; elsewhere there is a moment in which ``path`` is absent.
+
+    Parameters
+    ----------
+    path
+        Where the finished folder goes. An empty folder there counts as absent.
+    overwrite
+        Whether a folder at ``path`` may be replaced, with all it holds. It is replaced only if
+        it has at least one name in common with the new one: a mistyped path must not cost
+        somebody a folder of other things.
+
+    Yields
+    ------
+    pathlib.Path
+        An empty folder to write into.
+
+    Raises
+    ------
+    InputError
+        ``path`` is taken, or its parent is missing, not writable or full.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = _sibling(target)
+    try:
+        with explained_os_errors(path, "write", target, temporary):
+            _check_folder_is_free(target, path, overwrite)
+            temporary.mkdir()
+            yield temporary
+            _sync_tree(temporary)
+            _check_folder_is_free(target, path, overwrite)
+            if target.is_dir() and any(target.iterdir()):
+                _check_same_kind(target, temporary, path)
+                _swap(temporary, target)
+            else:
+                os.replace(temporary, target)
+            _sync_folder(target.parent)
+    finally:
+        # After a swap this is the old folder.
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """
+    Return the SHA-256 of a file as 64 hexadecimal digits.
+
+    Raises
+    ------
+    InputError
+        The file is missing or may not be read.
+    """
+    with explained_os_errors(path, "read"), open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sibling(target: Path) -> Path:
+    """Return an unused hidden name in the folder of ``target``, with the same suffix."""
+    return target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
+
+
+def _check_file_is_free(target: Path, path: str | os.PathLike[str]) -> None:
+    """Fail before the caller spends hours on what cannot be stored."""
+    if target.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder; give the name of a file.")
+    if target.exists() and not target.is_file():
+        # Renaming over a device such as /dev/null would replace the device.
+        raise InputError(f"cannot write {path}: it is not an ordinary file; choose another name.")
+    if target.parent.exists() and not target.parent.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+    if not target.parent.exists():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _check_folder_is_free(target: Path, path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Refuse a path that is a file, or a filled folder that may not be replaced."""
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InputError(f"cannot write the folder {path}: a file has that name; choose another.")
+    if any(target.iterdir()) and not overwrite:
+        raise InputError(
+            f"cannot write the folder {path}: it exists and is not empty; "
+            "choose another name or allow overwriting."
+        )
+
+
+def _check_same_kind(target: Path, replacement: Path, path: str | os.PathLike[str]) -> None:
+    """Refuse to replace a folder that has nothing in common with the new one."""
+    old = {entry.name for entry in target.iterdir()}
+    if old.isdisjoint(entry.name for entry in replacement.iterdir()):
+        raise InputError(
+            f"will not overwrite the folder {path}: it holds other things "
+            f"(such as {min(old)!r}); choose another name."
+        )
+
+
+def _sync_file(path: Path) -> None:
+    """Force the content of a file to the disk."""
+    with open(path, "rb+") as file:  # Windows syncs only what is open for writing
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: Path) -> None:
+    """Force the names in a folder to the disk, so that a rename survives a power cut."""
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_tree(folder: Path) -> None:
+    """Force a folder and everything below it to the disk."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            _sync_file(Path(parent, name))
+        _sync_folder(Path(parent))
+
+
+def _swap(new: Path, old: Path) -> None:
+    """Give ``new`` the name of ``old``, and the other way round."""
+    if _exchange(new, old):
+        return
+    aside = _sibling(old)
+    os.rename(old, aside)
+    try:
+        os.rename(new, old)
+    except BaseException:
+        os.rename(aside, old)
+        raise
+    os.rename(aside, new)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Swap two names in one step where the system can; say whether it did."""
+    if sys.platform != "linux":
+        return False
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    names = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
+    return bool(renameat2(*names, _RENAME_EXCHANGE) == 0)
