@@ -14,7 +14,7 @@ import torch
 from unmix.data.draw import draw_sets, labeled_sets
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import DivergenceError, InputError
-from unmix.learn import boosting, checkpoint, methods, models, recipes, training
+from unmix.learn import checkpoint, methods, models, recipes, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
 from unmix.learn.models import MLP, ResNet32, build_model
@@ -157,7 +157,7 @@ def test_what_the_monitor_says_is_recorded_and_changes_nothing():
 
 def test_no_function_that_trains_has_a_parameter_for_labels():
     forbidden = {"y", "label", "labels", "y_true", "targets", "classes_of_rows"}
-    for module in (training, methods, models, recipes, checkpoint, boosting):
+    for module in (training, methods, models, recipes, checkpoint):
         for name, thing in inspect.getmembers(module, callable):
             if getattr(thing, "__module__", "").startswith("unmix.learn"):
                 parameters = set(inspect.signature(thing).parameters)

@@ -199,3 +199,7 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     click.echo(f"Test error with all {rows:,} labels:  {100 * labeled['test_error']:.1f} %")
     click.echo(f"The sets are worth about {worth:,.0f} labels.")
     click.echo(f"Learning curves: {picture}")
+
+
+if __name__ == "__main__":
+    main()

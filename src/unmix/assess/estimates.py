@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import norm
 
-__all__ = ["Estimate", "normal_interval", "plain"]
+__all__ = ["Estimate", "Share", "frozen_share", "normal_interval", "plain"]
+
+Share = float | tuple[float, ...]  # of the positives, or of each of K classes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,11 @@ def normal_interval(value: float, variance: float, confidence: float) -> Estimat
     inside = min(max(float(value), 0.0), 1.0)
     half = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(max(float(variance), 0.0))
     return Estimate(inside, max(inside - half, 0.0), min(inside + half, 1.0))
+
+
+def frozen_share(share: float | list[float]) -> Share:
+    """Return a share, or the shares of K classes as a tuple."""
+    return tuple(share) if isinstance(share, list) else share
 
 
 def plain(value: Any) -> Any:

@@ -1,8 +1,8 @@
 """How a classifier treats each class, from how often it says what in each set.
 
-Under label shift the rates in a set are a mixture of the rates in the classes, with the set prior as the
-mixture. Weighted least squares over sets undoes it. This file knows only counts per set: no logits, no
-labels, no intervals.
+Under label shift the rates in a set are a mixture of the rates in the classes, with the set prior
+as the mixture. Weighted least squares over sets undoes it. This file knows only rates and sizes
+of sets: no logits, no labels, no intervals.
 """
 
 from dataclasses import dataclass
@@ -121,13 +121,13 @@ def fit_class_rates(
         Q = A rates,  A = (H' W Theta)^-1 H' W,  W_j = 1 / mean_c var(rates_jc)
         var(rates_jc) = r_jc (1 - r_jc) / n_j + Q_.c' S_j Q_.c        at the fitted r = Theta Q
 
-    begun at W_j = n_j and repeated twice. With two classes W is n_j / (r_j (1 - r_j)), and the second term
-    (TPR - FPR)^2 s_j^2. One weight per set, not per entry, keeps the rows of Q summing to 1 and
-    lets A be applied to any other outcome.
+    begun at W_j = n_j and repeated twice. With two classes W is n_j / (r_j (1 - r_j)), and the
+    second term (TPR - FPR)^2 s_j^2. One weight per set, not per entry, keeps the rows of Q summing
+    to 1.
 
     H = Theta for exact shares. Shares with errors would pull the rates of the classes together
-    (regression dilution), so H holds the shares refined by the rates themselves, repeated until they
-    settle: least squares in both directions.
+    (regression dilution), so H holds the shares refined by the rates themselves, repeated until
+    they settle: least squares in both directions.
     """
     _check_rank(set_priors, sizes)
     weights, refined = sizes, set_priors
@@ -155,7 +155,7 @@ def fit_class_rates(
 def set_combination(
     set_priors: FloatArray, instruments: FloatArray, weights: FloatArray
 ) -> FloatArray:
-    """Return A = (H' W Theta)^-1 H' W, which turns quantities of sets into those of classes (K, m)."""
+    """Return A = (H' W Theta)^-1 H' W, from rates of sets to rates of classes (K, m)."""
     weighted = instruments.T * (weights / weights.max())
     return np.linalg.solve(weighted @ set_priors, weighted)
 
@@ -199,7 +199,10 @@ def share_moves(
 ) -> FloatArray:
     """Return g (m, K) such that S_j g_j is how far the rates move the shares of set j.
 
-    Formula, with D_j = n_j diag(1 / r_j) and e_j the deviations: `g_j = (I + Q D_j Q' S_j)^-1 Q D_j e_j`.
+    Formula, with D_j = n_j diag(1 / r_j) and e_j the deviations::
+
+        g_j = (I + Q D_j Q' S_j)^-1 Q D_j e_j
+
     `class_rates` Q is (K, C), or (m, K, C) where the sets have outcomes of their own.
     """
     precision = sizes[:, None] / fitted  # (m, C)
@@ -229,7 +232,7 @@ def _share_variances(covariance: FloatArray, class_rates: FloatArray) -> FloatAr
 
 def _leverage(set_priors: FloatArray, combination: FloatArray) -> FloatArray:
     """Return how much of each set's fit comes from the set itself (m,)."""
-    return np.clip(np.sum(set_priors * combination.T, axis=1), 0.0, 1.0)
+    return np.asarray(np.sum(set_priors * combination.T, axis=1)).clip(0.0, 1.0)
 
 
 def _check_rank(set_priors: FloatArray, sizes: FloatArray) -> None:
@@ -238,5 +241,5 @@ def _check_rank(set_priors: FloatArray, sizes: FloatArray) -> None:
     if np.linalg.matrix_rank(set_priors[sizes > 0], tol=1e-6) < num_classes:
         raise IdentifiabilityError(
             f"{len(set_priors)} sets with rows do not tell {num_classes} classes apart: their set "
-            f"priors are too much alike; add sets with other shares."
+            "priors are too much alike; add sets with other shares."
         )

@@ -1,8 +1,8 @@
 """The ROC curve and its area from unlabeled sets (two classes).
 
-The distribution of the score in each class is a signed combination of its distributions in the sets, so every
-row carries one weight for the positive and one for the negative class, and a labeled ROC curve is drawn
-with them. This file knows logits and set priors, not labels.
+The distribution of the score in each class is a signed combination of its distributions in the
+sets, so every row carries one weight for the positive and one for the negative class, and the ROC
+curve is drawn as it is from labels. This file knows logits and set priors, no labels.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from sklearn.isotonic import isotonic_regression
 
 from unmix.assess.estimates import Estimate, normal_interval
 from unmix.assess.rates import fit_class_rates, set_combination
+from unmix.core.simplex import set_sums
 
 __all__ = ["Roc", "estimate_roc"]
 
@@ -66,26 +67,27 @@ def estimate_roc(
 
     Notes
     -----
-    Formula, with A (2, m) the combination of `rates.set_combination`, a_j and b_j its entries for the
-    positive and the negative class, and F_j the score distribution of set j::
+    Formula, with a_j and b_j the entries of A (`rates.set_combination`) for the positive and the
+    negative class, and F_j the score distribution of set j::
 
         F_+ = sum_j a_j F_j,  F_- = sum_j b_j F_j,  AUC = integral F_- dF_+   (ties count half)
 
-    in O(n log n): rows are sorted once and the weights a_j / n_j, b_j / n_j summed along the order. The set weights
-    in A are those of a rate of one half, the same at all thresholds, so each row has one weight per class.
+    in O(n log n): rows are sorted once and the weights a_j / n_j, b_j / n_j summed along the order.
+    The set weights in A are those of a rate of one half, the same at all thresholds.
 
     A row of set j moves the area by `h = a_j F_-(z) + b_j (1 - F_+(z))`, hence::
 
         var(AUC) = sum_j var_j(h) / n_j + (AUC - 1/2)^2 s_j^2 (a_j - b_j)^2
 
-    where var_j is taken under the fitted mixture of set j, so sets of a single row do no harm. The curve is made
-    monotone by isotonic regression. Its band is that of TPR - slope * FPR at the threshold of the point.
+    where var_j is taken under the fitted mixture of set j, so sets of a single row do no harm. The
+    curve is made monotone by isotonic regression. Its band is that of TPR - slope * FPR at the
+    threshold of the point; below a false positive rate of 0.02 it is somewhat narrow.
     """
     combination = _score_combination(logits, set_index, sizes, set_priors, covariance)
     negative, positive = combination / sizes  # weight of one row, per set (m,), (m,)
     values, group = np.unique(logits, return_inverse=True)
-    mass_negative = np.bincount(group, weights=negative[set_index], minlength=len(values))
-    mass_positive = np.bincount(group, weights=positive[set_index], minlength=len(values))
+    mass_negative = set_sums(negative[set_index], group, len(values))
+    mass_positive = set_sums(positive[set_index], group, len(values))
     below_negative = np.cumsum(mass_negative) - mass_negative / 2  # F_- with ties counted half
     below_positive = np.cumsum(mass_positive) - mass_positive / 2
     area = float(mass_positive @ below_negative)
@@ -129,7 +131,7 @@ def _row_variance(
     seconds = np.einsum("jk,kab->jab", set_priors, products)
     spread = seconds - means[:, :, None] * means[:, None, :]
     # moves[0] goes with the negative weight of the set, moves[1] with the positive one.
-    return np.einsum("aj,jab,bj->j", combination, spread, combination).clip(0)
+    return np.asarray(np.einsum("aj,jab,bj->j", combination, spread, combination)).clip(0)
 
 
 def _monotone(rates: FloatArray) -> FloatArray:
@@ -154,8 +156,10 @@ def _curve(
     part = np.divide(GRID - fpr[left], width, out=np.zeros_like(width), where=width > 0)
     height = tpr[left] + part * (tpr[right] - tpr[left])
 
-    # The slope is taken over a tenth of the axis: finer differences would be noise.
-    before, after = np.maximum(GRID - 0.05, 0), np.minimum(GRID + 0.05, 1)
+    # The slope is taken over a tenth of the axis, where finer differences would be noise, and
+    # over less towards 0, where the curve is steepest.
+    reach = np.clip(GRID, 0.01, 0.05)
+    before, after = np.maximum(GRID - reach, 0), np.minimum(GRID + reach, 1)
     slope = (np.interp(after, GRID, height) - np.interp(before, GRID, height)) / (after - before)
     negatives, positives = GRID[:, None], height[:, None]
     rates = set_priors[:, 0] * negatives + set_priors[:, 1] * positives  # (grid, m)

@@ -158,7 +158,7 @@ def share_interval(
     logits: npt.ArrayLike,
     set_index: npt.ArrayLike,
     num_sets: int,
-    target_prior: float,
+    target_prior: npt.ArrayLike,
     confidence: float = 0.95,
 ) -> tuple[FloatArray, FloatArray]:
     """Give the profile-likelihood interval of every set's share of positives (two classes).

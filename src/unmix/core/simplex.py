@@ -88,7 +88,7 @@ def _projected_step(
     for _ in range(40):
         candidate = np.maximum(shares + length[:, None] * direction, 0)
         gain = np.sum(gradient * (candidate - shares), axis=1)
-        better = ~accepted & (objective(candidate) >= before + 1e-4 * gain - 1e-15)
+        better = ~accepted & (objective(candidate) >= before + 1e-4 * gain - 1e-13)
         moved[better] = candidate[better]
         accepted |= better
         if accepted.all():

@@ -94,13 +94,16 @@ def parse_text(text: Any, type_: Any) -> Any:
 
 def first_unreadable(column: Any, type_: Any) -> int:
     """Return the position of the first cell of ``column`` that cannot be read as ``type_``."""
-    for position in range(len(column)):
-        cell = column.slice(position, 1)
+    readable, length = 0, len(column)  # the first ``readable`` cells read, the first ``length`` not
+    while length - readable > 1:
+        middle = (readable + length) // 2
         try:
-            parse_text(cell, type_) if pa.types.is_string(cell.type) else cell.cast(type_)
+            head = column.slice(0, middle)
+            parse_text(head, type_) if pa.types.is_string(head.type) else head.cast(type_)
+            readable = middle
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return position
-    raise RuntimeError("every cell can be read")
+            length = middle
+    return readable
 
 
 def arrow_type(dtype: object) -> Any:

@@ -52,7 +52,7 @@ class CsvTable:
             for name, kind in kinds.items():
                 kind.see(block[name])
         if not rows:
-            raise InputError(f"{self.path} has a header but no rows.")
+            raise InputError(f"{self.path} has columns but no rows.")
         for name, kind in kinds.items():
             if kind.decimal_comma() is not None:
                 raise InputError(
@@ -118,7 +118,9 @@ class CsvTable:
     def _explain(self, error: Exception) -> InputError:
         """Find the line that Arrow stumbled over."""
         try:
+            records = 0
             for first, last, values in _records(self.path, self.delimiter):
+                records += 1
                 if len(values) == len(self.columns):
                     continue
                 found = f"{len(values)} values where the header has {len(self.columns)}"
@@ -135,6 +137,8 @@ class CsvTable:
             return explained
         except UnicodeDecodeError:
             return _wrong_encoding(self.path)
+        if records == 1:  # without an end of line Arrow does not take it for a header
+            return InputError(f"{self.path} has columns but no rows.")
         return InputError(f"{self.path} cannot be read as CSV: {str(error).splitlines()[0]}.")
 
 

@@ -3,12 +3,19 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
-__all__ = ["listed", "nearest"]
+import numpy as np
+
+__all__ = ["listed", "nearest", "quoted"]
+
+
+def quoted(name: object) -> str:
+    """Return a name as Python would write it, with NumPy's numbers as plain ones."""
+    return repr(name.item() if isinstance(name, np.generic) else name)
 
 
 def listed(names: Sequence[object], limit: int = 5) -> str:
-    """Return ``'a', 'b' and 12 more``: the first ``limit`` names as Python would write them."""
-    shown = ", ".join(repr(name) for name in names[:limit])
+    """Return ``'a', 'b' and 12 more``: the first ``limit`` names."""
+    shown = ", ".join(quoted(name) for name in names[:limit])
     rest = len(names) - limit
     return f"{shown} and {rest} more" if rest > 0 else shown
 

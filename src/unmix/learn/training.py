@@ -20,10 +20,12 @@ from torch import Tensor, nn
 
 from unmix.core.losses import ssc_cross_entropy
 from unmix.core.penalties import vat_penalty
+from unmix.core.transition import Transition
 from unmix.data.batching import row_order
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import DivergenceError, InputError
 from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import Method
 from unmix.learn.models import ResNet32
 from unmix.learn.recipes import Recipe
@@ -48,6 +50,8 @@ class Trained:
     selected: nn.Module
     """Of the epoch with the least held-out loss; the last one if nothing was held out."""
     selected_epoch: int
+    set_priors: np.ndarray[Any, Any]
+    """The stated ones, or those of `selected` if priors were refined."""
 
 
 @dataclass
@@ -75,6 +79,7 @@ def train(
     *,
     seed: int,
     held_out: UnlabeledSets | None = None,
+    prior_errors: np.ndarray[Any, Any] | None = None,
     monitor: Monitor | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
@@ -94,6 +99,8 @@ def train(
         Decides the order of rows and the noise of dropout and VAT.
     held_out : UnlabeledSets, optional
         Rows of the same sets that training does not see; chooses `Trained.selected`.
+    prior_errors : array, shape (m,), optional
+        Standard errors of the stated set priors: then the priors are learned with the model.
     monitor : function of the model, optional
         Its numbers are recorded in the history each epoch, and used for nothing.
     progress : function (batches done, batches in all, text), optional
@@ -112,6 +119,8 @@ def train(
     _prepare_model(model, place)
     transition = sets.transition.to(place)
     risk = method.risk(transition)
+    if prior_errors is not None:
+        model = LearnedPriors(model, transition, prior_errors, len(sets))
     x, set_index = torch.from_numpy(sets.x), torch.from_numpy(sets.set_index).long()
     vat_radius = method.vat.radius * _pixel_deviation(x) if method.vat else 0.0
     rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
@@ -137,14 +146,18 @@ def train(
             for rows in _remaining_batches(sets, method, recipe, seed, state, batches):
                 for group in state.optimizer.param_groups:
                     step = state.epoch * batches + state.batch
-                    group["lr"] = rate * recipe.rate_at(step, batches)
+                    group["lr"] = group["scale"] * rate * recipe.rate_at(step, batches)
                 x_batch = as_input(x[rows].to(place))
+                if isinstance(model, LearnedPriors):
+                    risk = method.risk(model.transition())
                 with precision():
                     loss = risk(model(x_batch).float(), set_index[rows].to(place))
                     if method.vat:
                         loss = loss + method.vat.weight * vat_penalty(
                             model, x_batch, radius=vat_radius
                         )
+                    if isinstance(model, LearnedPriors):
+                        loss = loss + model.penalty()
                 state.optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 state.optimizer.step()
@@ -165,13 +178,15 @@ def train(
             _end_epoch(state, batches, held_out, monitor)
     if checkpoint is not None:
         checkpoint.save(*_saved(state))
-    selected = state.best if held_out is not None else state.average
-    return Trained(
-        state.average.eval(),
-        state.history,
-        selected.eval(),
-        state.best_epoch if held_out is not None else recipe.epochs,
-    )
+    selected, epoch = state.average, recipe.epochs
+    if held_out is not None:
+        selected, epoch = state.best, state.best_epoch
+    set_priors = sets.set_priors
+    last = state.average
+    if isinstance(selected, LearnedPriors) and isinstance(last, LearnedPriors):
+        set_priors = selected.set_priors().numpy(force=True)
+        last, selected = last.model, selected.model
+    return Trained(last.eval(), state.history, selected.eval(), epoch, set_priors)
 
 
 @torch.no_grad()
@@ -186,10 +201,15 @@ def logits_of(model: nn.Module, x: np.ndarray[Any, Any], *, batch_size: int = 40
     return torch.cat(parts)
 
 
+@torch.no_grad()
 def held_out_loss(model: nn.Module, sets: UnlabeledSets) -> float:
     """Return the mean set log-loss of held-out rows: the yardstick that needs no label."""
     set_index = torch.from_numpy(sets.set_index).long()
-    losses = ssc_cross_entropy(logits_of(model, sets.x).double(), set_index, sets.transition)
+    transition = sets.transition
+    if isinstance(model, LearnedPriors):  # judged by the priors it believes in
+        priors = model.set_priors().numpy(force=True)
+        transition = Transition(priors, sets.set_sizes, sets.target_prior)
+    losses = ssc_cross_entropy(logits_of(model, sets.x).double(), set_index, transition)
     return float(losses.mean())
 
 
@@ -270,12 +290,15 @@ def _floats(model: nn.Module) -> list[Tensor]:
 
 def _optimizer(model: nn.Module, recipe: Recipe, rate: float) -> torch.optim.Optimizer:
     """Return Adam(W); only matrices and kernels decay, not biases and batch norm."""
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    vectors = [p for p in model.parameters() if p.ndim <= 1]
+    priors = [model.prior_logits] if isinstance(model, LearnedPriors) else []
+    weights = [p for p in model.parameters() if all(p is not q for q in priors)]
     # The gradient of l2 |w|^2 is 2 l2 w.
+    decay = recipe.weight_decay or 2 * recipe.l2
     groups = [
-        {"params": matrices, "weight_decay": recipe.weight_decay or 2 * recipe.l2},
-        {"params": vectors, "weight_decay": 0.0},
+        {"params": [p for p in weights if p.ndim > 1], "weight_decay": decay, "scale": 1.0},
+        {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0, "scale": 1.0},
+        # A logit of a prior has further to go than a weight, and sees fewer rows.
+        {"params": priors, "weight_decay": 0.0, "scale": 10.0},
     ]
     kind = torch.optim.Adam if recipe.l2 else torch.optim.AdamW
     return kind([g for g in groups if g["params"]], lr=rate, fused=True)

@@ -1,0 +1,150 @@
+"""What there is to say about sets before training: a sentence each, with a cure.
+
+The words of `diagnose`. This file computes nothing that is not needed to choose a sentence.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unmix.assess.priors import Finding
+
+__all__ = [
+    "SMALL_SET",
+    "Finding",
+    "count_findings",
+    "prior_findings",
+    "size_findings",
+    "target_findings",
+    "target_problems",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+SMALL_SET = 30  # rows
+FEW_SETS = 5
+NARROW = 0.05  # standard deviation of set priors below which they hardly differ
+FEW_LABELS = 100
+
+
+def target_problems(target: FloatArray | None, priors: FloatArray) -> list[Finding]:
+    """Report a target prior that is no class share."""
+    if target is None:
+        return []
+    inside = bool(np.all((target > 0) & (target < 1)))
+    if target.shape == priors.shape[1:] and inside:
+        return []
+    message = f"The target prior must be a share inside (0, 1) for every class; it is {target}."
+    return [Finding("error", "target prior", message, "Give the share as a number like 0.2.")]
+
+
+def prior_findings(
+    numbers: dict[str, Any], theta: FloatArray, covariance: FloatArray | None
+) -> list[Finding]:
+    """Say whether and how well the priors tell the classes apart."""
+    num_classes = theta.shape[1]
+    subject = "set priors"
+    if numbers["rank"] < num_classes:
+        message = (
+            "All sets have the same share, so nothing tells the classes apart."
+            if num_classes == 2
+            else f"The set priors tell only {numbers['rank']} of {num_classes} classes apart."
+        )
+        cure = "Add sets with other shares, or split the sets by something the shares depend on."
+        return [Finding("error", subject, message, cure)]
+    findings = []
+    worth = numbers["worth_in_labels"]
+    if numbers["spread"] < NARROW:
+        message = f"The set priors differ little (standard deviation {numbers['spread']:.3f})."
+        cure = "Add sets with lower or higher shares; they count most."
+        findings.append(Finding("warning", subject, message, cure))
+    if worth < FEW_LABELS:
+        message = f"The sets are worth only about {worth:.0f} labeled rows."
+        cure = "Add rows or sets with more extreme shares, or label a few hundred rows instead."
+        findings.append(Finding("warning", "worth in labels", message, cure))
+    pure = int(np.sum(theta.max(axis=1) == 1))
+    if pure:
+        message = (
+            f"{_count(pure, 'set holds', 'sets hold')} a single class, as good as labeled rows."
+        )
+        findings.append(Finding("ok", subject, message))
+    if covariance is not None:
+        noise = float(np.mean(np.einsum("jkk->j", covariance)))
+        signal = float(np.sum(theta.var(axis=0)))
+        if noise > signal / 4:
+            message = (
+                f"The errors of the stated shares ({np.sqrt(noise / num_classes):.2g}) are large "
+                f"beside their spread ({np.sqrt(signal / num_classes):.2g})."
+            )
+            cure = "Let the shares be refined in training, or get better shares."
+            findings.append(Finding("warning", "prior errors", message, cure))
+    if not any(finding.level == "warning" for finding in findings):
+        message = f"The set priors tell the {num_classes} classes apart."
+        findings.append(Finding("ok", subject, message))
+    return findings
+
+
+def target_findings(target: FloatArray, theta: FloatArray) -> list[Finding]:
+    """Warn of a target prior that no mixture of the sets has."""
+    outside = (target < theta.min(axis=0)) | (target > theta.max(axis=0))
+    if not outside.any():
+        return []
+    k = int(np.flatnonzero(outside)[-1])
+    message = (
+        f"The target prior {target[k]:g} of class {k} lies outside the set priors "
+        f"({theta[:, k].min():g} to {theta[:, k].max():g}): accuracy there is extrapolated."
+    )
+    return [Finding("warning", "target prior", message, "Expect wider intervals at that prior.")]
+
+
+def size_findings(sizes: FloatArray, names: tuple[str, ...]) -> list[Finding]:
+    """Report sets without rows, with one row and with few."""
+    findings = []
+    empty, single = np.flatnonzero(sizes == 0), int(np.sum(sizes == 1))
+    small = int(np.sum((sizes > 0) & (sizes < SMALL_SET)))
+    subject = "set sizes"
+    bad = np.flatnonzero(~(sizes >= 0))
+    if len(bad):
+        message = f"Set sizes must be >= 0; set '{names[bad[0]]}' has {sizes[bad[0]]:g}."
+        findings.append(Finding("error", subject, message, "Count the rows of each set."))
+    elif len(empty) == len(sizes):
+        message = "No set has any rows."
+        cure = "Check that set ids in rows and priors are spelled alike."
+        findings.append(Finding("error", subject, message, cure))
+    elif len(empty):
+        message = (
+            f"{_count(len(empty), 'set has', 'sets have')} no rows, first '{names[empty[0]]}'."
+        )
+        cure = "Check that set ids in rows and priors are spelled alike."
+        findings.append(Finding("note", subject, message, cure))
+    if single:
+        message = f"{_count(single, 'set has', 'sets have')} a single row."
+        findings.append(Finding("note", subject, message))
+    if small:
+        message = f"{_count(small, 'set has', 'sets have')} fewer than {SMALL_SET} rows."
+        cure = "Use them, but a published share says little about so few rows."
+        findings.append(Finding("note", subject, message, cure))
+    return findings
+
+
+def count_findings(num_sets: int, num_classes: int) -> list[Finding]:
+    """Say whether there are enough sets to test the assumption."""
+    subject = "number of sets"
+    cure = "Split the sets or add more, if their shares are known."
+    if num_sets < num_classes:
+        message = f"{_count(num_sets, 'set', 'sets')} cannot tell {num_classes} classes apart."
+        return [Finding("error", subject, message, cure)]
+    if num_sets == num_classes:
+        message = f"{num_sets} sets cannot test whether the sets share their class distributions."
+        return [Finding("warning", subject, message, cure)]
+    if num_sets < FEW_SETS + num_classes - 2:
+        message = f"{num_sets} sets can hardly test whether they share their class distributions."
+        return [Finding("warning", subject, message, cure)]
+    message = f"{num_sets} sets are enough to test the assumption after training."
+    return [Finding("ok", subject, message)]
+
+
+def _count(number: int, one: str, many: str) -> str:
+    """Return '1 set has' or '3 sets have'."""
+    return f"{number} {one if number == 1 else many}"

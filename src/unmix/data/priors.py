@@ -1,0 +1,286 @@
+"""The user's set priors: read from a table or a mapping, checked, and matched with the rows.
+
+Set ids from files are text exactly as written; ids from Python are any hashable. This module does
+not know which rows there are beyond their set ids, nor how priors are used.
+"""
+
+import functools
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from unmix.data.prior_columns import check_shares, check_sums, interpret
+from unmix.data.set_matching import match_ids
+from unmix.data.tables import Table, open_table
+from unmix.data.wording import listed, nearest, quoted
+from unmix.errors import IdentifiabilityError, InputError
+
+__all__ = ["Priors", "match_sets", "read_priors"]
+
+
+@dataclass(frozen=True, eq=False)
+class Priors:
+    """
+    The class shares of m sets.
+
+    Attributes
+    ----------
+    set_ids
+        The m ids, all different.
+    set_priors (m,) or (m, K)
+        The share of positives of each set, or of each class.
+    classes
+        The K class names, or None for shares of positives.
+    standard_errors (m,)
+        Of the shares; 0 says that a share is known exactly. None if nothing is known about them.
+    source
+        Where the priors came from, for messages: a file name or ``set_priors``.
+
+    Raises
+    ------
+    InputError
+        There are fewer than two sets.
+    IdentifiabilityError
+        All sets have the same prior.
+    """
+
+    set_ids: tuple[Hashable, ...]
+    set_priors: NDArray[np.float64]
+    classes: tuple[Hashable, ...] | None = None
+    standard_errors: NDArray[np.float64] | None = None
+    source: str = "set_priors"
+
+    def __post_init__(self) -> None:
+        if len(self.set_ids) < 2:
+            raise InputError(
+                f"{self.source} gives the priors of {len(self.set_ids)} set; at least two sets "
+                "with different priors are needed."
+            )
+        if np.ptp(self.set_priors, axis=0).max() < 1e-12:
+            shares = ", ".join(f"{share:g}" for share in np.atleast_1d(self.set_priors[0]))
+            raise IdentifiabilityError(
+                f"all {len(self.set_ids)} sets of {self.source} have the same prior ({shares}), so "
+                "sets say nothing about classes; add sets with other priors."
+            )
+
+    def __len__(self) -> int:
+        return len(self.set_ids)
+
+    @functools.cached_property
+    def index(self) -> dict[Hashable, int]:
+        """Set id -> its position in ``set_ids``."""
+        return {set_id: position for position, set_id in enumerate(self.set_ids)}
+
+    @classmethod
+    def from_mapping(
+        cls, set_priors: "Mapping[Any, Any] | pd.Series[Any]", *, source: str = "set_priors"
+    ) -> "Priors":
+        """
+        Make priors from Python values.
+
+        Parameters
+        ----------
+        set_priors
+            Set id -> share of positives, or set id -> mapping of every class to its share.
+        source
+            What messages call it.
+
+        Examples
+        --------
+        >>> Priors.from_mapping({"north": 0.31, "south": 0.12}).set_priors
+        array([0.31, 0.12])
+        >>> by_class = Priors.from_mapping({1: {"a": 0.2, "b": 0.8}, 2: {"a": 0.5, "b": 0.5}})
+        >>> by_class.classes
+        ('a', 'b')
+        """
+        shares = dict(set_priors)
+        if len(shares) < len(set_priors):
+            raise InputError(f"{source} names a set more than once; keep one prior for each set.")
+        set_ids = tuple(shares)
+        if not any(isinstance(share, Mapping) for share in shares.values()):
+            values = _floats(shares.values(), set_ids, source)
+            return cls(set_ids, check_shares(values, set_ids, source), source=source)
+        classes = _common_classes(shares, source)
+        table = np.column_stack(
+            [
+                check_shares(
+                    _floats((share[name] for share in shares.values()), set_ids, source),
+                    set_ids,
+                    f"{source}, class {name!r}",
+                )
+                for name in classes
+            ]
+        )
+        return cls(set_ids, check_sums(table, set_ids, source), classes, source=source)
+
+    def keep(self, set_ids: Sequence[Hashable]) -> "Priors":
+        """Return the priors of some of the sets, in the order of ``set_ids``."""
+        rows = [self.index[set_id] for set_id in set_ids]
+        errors = None if self.standard_errors is None else self.standard_errors[rows]
+        return Priors(tuple(set_ids), self.set_priors[rows], self.classes, errors, self.source)
+
+
+def read_priors(
+    path: str | os.PathLike[str],
+    set_column: str | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+) -> Priors:
+    """
+    Read set priors from a CSV or Parquet file.
+
+    Besides the set column the file has either one column of shares of positives; or shares and
+    their standard errors (``standard_error``, ``se``, ...); or counts (``positives`` or ``cases``,
+    and ``total`` or ``n``), from which the standard error follows; or one column of shares per
+    class, named after the class. Shares per class that are off 1 by at most 0.005 are scaled. Two
+    classes count as negative and positive if their names say so (no and yes, 0 and 1, ...).
+
+    Parameters
+    ----------
+    path
+        The file.
+    set_column
+        The column with the set ids; if the file has none of that name, the column ``set``.
+    classes
+        The columns that hold shares per class, if the file has others too.
+
+    Returns
+    -------
+    Priors
+        With set ids as text exactly as written.
+
+    Raises
+    ------
+    InputError
+        In one line: the file, the set, what is wrong and the cure.
+    """
+    table = open_table(path)
+    id_column = _find_set_column(table, set_column)
+    batches = list(table.batches(dict.fromkeys(table.columns, pa.string())))
+    if not sum(batch.num_rows for batch in batches):
+        raise InputError(f"{table.path} has columns but no rows.")
+    text = pa.Table.from_batches(batches).combine_chunks()
+    columns = {name: text[name].chunk(0) for name in text.column_names}
+    set_ids = _set_ids(table, columns, id_column)
+    del columns[id_column]
+    found = interpret(columns, set_ids, table.path, classes)
+    return Priors(set_ids, found.set_priors, found.classes, found.standard_errors, table.path)
+
+
+def match_sets(
+    set_values: Any,
+    priors: Priors,
+    *,
+    unused: Literal["error", "drop", "keep"] = "error",
+) -> tuple[NDArray[np.int64], tuple[Hashable, ...]]:
+    """
+    Find the prior of each row's set.
+
+    Parameters
+    ----------
+    set_values (n,)
+        The set id of each row: an array, a Series or a list.
+    priors
+        The priors.
+    unused
+        What to do with sets that have a prior but no rows: raise an error, drop them (then
+        ``priors.keep(used_ids)`` belongs to the result), or keep them, as one does with a batch
+        or a fold of the rows.
+
+    Returns
+    -------
+    set_index (n,)
+        The position of each row's set in ``used_ids``.
+    used_ids
+        The ids of the sets, in the order of ``priors.set_ids``.
+
+    Raises
+    ------
+    InputError
+        A row has no set, a set has no prior, or a prior has no rows.
+    """
+    set_index, used = match_ids(set_values, priors.index, priors.source, unused)
+    if len(used) == len(priors):
+        return set_index, priors.set_ids
+    return set_index, tuple(priors.set_ids[position] for position in used)
+
+
+def _floats(values: Iterable[Any], set_ids: Sequence[Hashable], source: str) -> NDArray[np.float64]:
+    """Return Python numbers as an array; text is not a number, even if it looks like one."""
+    floats = []
+    for set_id, value in zip(set_ids, values, strict=True):
+        try:
+            floats.append(float("text" if isinstance(value, str) else value))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{source}, set {quoted(set_id)}: {value!r} is not a number; "
+                "give a share such as 0.35."
+            ) from None
+    return np.array(floats, dtype=np.float64)
+
+
+def _common_classes(shares: Mapping[Hashable, Any], source: str) -> tuple[Hashable, ...]:
+    """Return the classes, which every set must name."""
+    classes: tuple[Hashable, ...] | None = None
+    for set_id, by_class in shares.items():
+        if not isinstance(by_class, Mapping):
+            raise InputError(
+                f"{source}, set {quoted(set_id)}: got {by_class!r} where other sets have a share "
+                "for each class; give all sets the same form."
+            )
+        if classes is None:
+            classes = tuple(by_class)
+        if set(by_class) != set(classes) or len(classes) < 2:
+            raise InputError(
+                f"{source}, set {quoted(set_id)}: got the classes {listed(tuple(by_class))}; every "
+                f"set must name the same two or more (the first set names {listed(classes)})."
+            )
+    return classes or ()
+
+
+def _find_set_column(table: Table, set_column: str | None) -> str:
+    """Return the name of the column with the set ids."""
+    for name in (set_column, "set"):
+        if name is not None and name in table.columns:
+            return name
+    wanted = "set" if set_column is None else set_column
+    guess = nearest(wanted, table.columns)
+    hint = f" (did you mean {guess!r}?)" if guess is not None else ""
+    raise InputError(
+        f"{table.path} has no set column {wanted!r}{hint}; it has {listed(table.columns, 10)}: "
+        "rename the column with the set ids or say which one it is."
+    )
+
+
+def _set_ids(table: Table, columns: Mapping[str, Any], id_column: str) -> tuple[str, ...]:
+    """Return the set ids; each must be there, once."""
+    ids = columns[id_column]
+    if ids.null_count:
+        row = ids.is_null().index(True).as_py()
+        raise InputError(
+            f"{table.where(row)} of {table.path} has an empty set id in column {id_column!r}; "
+            "fill it in or remove the line."
+        )
+    set_ids = tuple(ids.to_pylist())
+    repeated = pd.Series(set_ids, dtype=object).duplicated().to_numpy()
+    if repeated.any():
+        second = int(repeated.argmax())
+        first = set_ids.index(set_ids[second])
+        differing = [name for name, column in columns.items() if column[first] != column[second]]
+        if differing:
+            name = differing[0]
+            values = f"{columns[name][first].as_py()!r} and {columns[name][second].as_py()!r}"
+            what = f"with different values ({name!r}: {values}); keep the right one"
+        else:
+            what = "with the same values; remove one"
+        raise InputError(
+            f"{table.path} lists set {set_ids[second]!r} more than once, in {table.where(first)} "
+            f"and {table.where(second)}, {what}."
+        )
+    return set_ids

@@ -1,0 +1,164 @@
+"""Choosing a method and a model without labels, by hiding sets and by hiding rows.
+
+Which assumption holds? Hide some sets, predict their shares by each method's own rule, and
+compare with the stated shares and with the answer "every set has the pooled prior".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from unmix.core.shares import share_by_likelihood, share_by_mean
+from unmix.data.sets import UnlabeledSets
+from unmix.errors import IdentifiabilityError, InputError
+from unmix.learn.learners import Setup, fit_learner, move_logits, set_log_loss
+
+__all__ = ["BASELINE", "best_model", "leave_sets_out", "predicted_shares"]
+
+Array = np.ndarray[Any, Any]
+
+BASELINE = "baseline"
+LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
+
+
+def leave_sets_out(
+    views: Mapping[str, UnlabeledSets],
+    setups: Sequence[Setup],
+    *,
+    categorical: Sequence[int] = (),
+    folds: int = 5,
+    max_rows: int = 50_000,
+    seed: int = 0,
+) -> dict[str, float]:
+    """Return how well each method predicts the share of sets it has not seen.
+
+    Formula: the root of the mean squared difference between stated and predicted share over all
+    sets, each hidden once, weighted by their rows; K classes: summed over classes.
+
+    Parameters
+    ----------
+    views : mapping from a model name to UnlabeledSets
+        The same rows, as each model takes them.
+    setups : sequence of Setup
+        One per method.
+    categorical : sequence of int
+        Categorical columns of the view of boosting.
+    folds : int
+        Parts into which the sets are divided.
+    max_rows : int
+        Larger data are thinned to this, inside each set.
+
+    Returns
+    -------
+    dict
+        From method, and 'baseline', to error; empty if there are too few sets to hide any.
+    """
+    first = next(iter(views.values()))
+    rng = np.random.default_rng([seed, 5])
+    if len(first) > max_rows:
+        thinned = _thin(first, max_rows, rng)
+        views = {name: view.rows(thinned) for name, view in views.items()}
+        first = next(iter(views.values()))
+    present = first.set_sizes.nonzero()[0]
+    if len(present) < LEAST_SETS:
+        return {}
+    stated = first.transition.prior_matrix.numpy()
+    predicted = {name: np.full_like(stated, np.nan) for name in (*_names(setups), BASELINE)}
+    for hidden in _folds(stated, present, min(folds, len(present)), rng):
+        mask = np.isin(first.set_index, hidden)
+        try:
+            for setup in setups:
+                view = views[setup.model_name]
+                kept = _only(view, ~mask)
+                learner = fit_learner(kept, setup, categorical=categorical)
+                part = view.rows(mask)
+                shares = predicted_shares(
+                    learner.logits(part.x), part, setup.method, learner.base_prior
+                )
+                predicted[setup.method][hidden] = shares[hidden]
+        except IdentifiabilityError:  # what remains cannot tell the classes apart
+            return {}
+        predicted[BASELINE][hidden] = kept.transition.pooled.numpy()
+    weights = first.set_sizes[present] / first.set_sizes.sum()
+    # Two classes have one share each: the other is its complement, not a second error.
+    columns = slice(1, 2) if first.transition.binary else slice(None)
+    return {
+        name: float(np.sqrt(weights @ ((shares - stated)[present, columns] ** 2).sum(axis=1)))
+        for name, shares in predicted.items()
+    }
+
+
+def predicted_shares(logits: Array, sets: UnlabeledSets, method: str, base_prior: Array) -> Array:
+    """Return the class shares of each set by the method's own rule, (m, K); NaN without rows."""
+    if method == "ssc":
+        prior = float(base_prior[1]) if logits.ndim == 1 else base_prior
+        shares, _ = share_by_likelihood(logits, sets.set_index, sets.num_sets, prior)
+    else:
+        shares, _ = share_by_mean(logits, sets.set_index, sets.num_sets)
+    return np.stack((1 - shares, shares), axis=1) if shares.ndim == 1 else shares
+
+
+def best_model(
+    views: Mapping[str, UnlabeledSets],
+    setups: Sequence[Setup],
+    *,
+    categorical: Sequence[int] = (),
+    max_rows: int = 50_000,
+    seed: int = 0,
+) -> str:
+    """Return the model with the least set log-loss on rows hidden from it (method ssc)."""
+    rng = np.random.default_rng([seed, 6])
+    first = next(iter(views.values()))
+    if len(first) > max_rows:
+        thinned = _thin(first, max_rows, rng)
+        views = {name: view.rows(thinned) for name, view in views.items()}
+        first = next(iter(views.values()))
+    out = np.zeros(len(first), dtype=bool)
+    out[_thin(first, max(1, len(first) // 4), rng)] = True
+    losses = {}
+    for setup in setups:
+        view = views[setup.model_name]
+        learner = fit_learner(view.rows(~out), setup, categorical=categorical)
+        part = view.rows(out)
+        transition = part.transition
+        logits = move_logits(learner.logits(part.x), learner.base_prior, transition.target.numpy())
+        losses[setup.model_name] = set_log_loss(logits, transition, part.set_index)
+    return min(losses, key=losses.__getitem__)
+
+
+def _names(setups: Sequence[Setup]) -> list[str]:
+    """Return the method names, which must differ."""
+    names: list[str] = [setup.method for setup in setups]
+    if len(set(names)) < len(names):
+        raise InputError("leave-sets-out compares methods; each may appear once")
+    return names
+
+
+def _only(sets: UnlabeledSets, mask: Array) -> UnlabeledSets:
+    """Return some rows, at their own pooled prior: hidden shares must not leak through a target."""
+    kept = sets.rows(mask)
+    matrix = sets.transition.prior_matrix.numpy()
+    pooled = np.average(matrix, axis=0, weights=kept.set_sizes)
+    return replace(kept, target_prior=float(pooled[1]) if sets.transition.binary else pooled)
+
+
+def _thin(sets: UnlabeledSets, num_rows: int, rng: np.random.Generator) -> Array:
+    """Return indices of about `num_rows` rows, the same share of each set, at least one of each."""
+    order = np.argsort(sets.set_index + rng.random(len(sets)), kind="stable")
+    sizes = sets.set_sizes
+    rank = np.arange(len(sets)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    share = num_rows / len(sets)
+    return np.sort(order[rank < np.maximum(1, np.round(share * sizes))[sets.set_index[order]]])
+
+
+def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:
+    """Divide the sets into folds that each span the range of the priors."""
+    order = present[np.argsort(stated[present, -1], kind="stable")]
+    turn = np.concatenate([rng.permutation(folds) for _ in range(-(-len(order) // folds))])[
+        : len(order)
+    ]
+    return [order[turn == f] for f in range(folds)]

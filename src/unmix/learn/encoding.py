@@ -1,0 +1,481 @@
+"""Turning a user's table into numbers: one matrix for linear and neural models, one for trees.
+
+What is learned from the training table is a short summary of each column, plain enough for JSON.
+The scikit-learn transformers are fitted on a few rows made from that summary, after training and
+after loading alike, so a loaded encoder cannot differ from the one that was saved.
+
+This file knows no sets, no priors and no model.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from unmix.data.wording import listed
+from unmix.errors import InputError
+
+__all__ = ["CategoryColumn", "EmptyColumn", "NumberColumn", "TableEncoder"]
+
+FloatArray = npt.NDArray[np.float64]
+
+VERSION = 1
+MAX_CATEGORIES = 30
+LARGEST = 1e150  # the square of a larger number overflows
+# No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
+FARTHEST = 1e6
+# A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
+FLAT = 1e-12
+BLOCK_ROWS = 65_536
+UNKNOWN, MISSING = -2.0, -1.0  # codes of categories; those of known ones count from 0
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """What is remembered of a column of numbers or booleans."""
+
+    kind: ClassVar[str] = "number"
+    name: str
+    mean: float
+    deviation: float
+    """Standard deviation; 0 if the column is constant."""
+    missing: bool
+    """Whether values were missing in training."""
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """What is remembered of a column of text."""
+
+    kind: ClassVar[str] = "category"
+    name: str
+    categories: tuple[str, ...]
+    """The most frequent ones, in alphabetical order."""
+    rare: bool
+    """Whether there were more; they are treated as unknown."""
+    missing: bool
+    """Whether values were missing in training."""
+
+
+@dataclass(frozen=True)
+class EmptyColumn:
+    """A column with no value in training: it must be there, and is not looked at."""
+
+    kind: ClassVar[str] = "empty"
+    name: str
+
+
+Column = NumberColumn | CategoryColumn | EmptyColumn
+KINDS: dict[str, type[Column]] = {c.kind: c for c in (NumberColumn, CategoryColumn, EmptyColumn)}
+
+
+class TableEncoder:
+    """Encodes tables as it saw them in training; made by `fit` or `from_dict`.
+
+    Numbers are standardised, and missing ones put at the mean with a column that marks them if
+    training had missing ones. The 30 most frequent categories of a text column have one column
+    each; others are all zeros. What was constant in training is left out of the matrix.
+
+    Parameters
+    ----------
+    summaries : sequence of NumberColumn, CategoryColumn or EmptyColumn
+
+    Attributes
+    ----------
+    summaries : tuple
+        One summary per column, in training order.
+    columns : list of str
+        Their names.
+    feature_names : list of str
+        The columns of `matrix`.
+    categorical : list of int
+        Positions of the columns of `native` that hold codes.
+    dtypes : dict
+        Column -> 'float64' or 'str': what to read a file as, so that 007 stays a word.
+
+    Examples
+    --------
+    >>> table = pd.DataFrame({"age": [20.0, 40.0], "city": ["Rome", "Oslo"]})
+    >>> encoder = TableEncoder.fit(table)
+    >>> encoder.feature_names
+    ['age', 'city=Oslo', 'city=Rome']
+    >>> encoder.matrix(table)
+    array([[-1.,  0.,  1.],
+           [ 1.,  1.,  0.]], dtype=float32)
+    """
+
+    def __init__(self, summaries: Sequence[Column]) -> None:
+        self.summaries = tuple(summaries)
+        self.columns = [c.name for c in self.summaries]
+        numbered = list(enumerate(self.summaries))
+        coded = [i for i, c in numbered if isinstance(c, CategoryColumn)]
+        self.categorical = coded
+        self.dtypes = {c.name: "float64" if c.kind == "number" else "str" for c in self.summaries}
+        self._transformer, self.feature_names = _transformer(self.summaries)
+
+    @classmethod
+    def fit(cls, frame: Any) -> TableEncoder:
+        """Summarise the columns of a training table.
+
+        Parameters
+        ----------
+        frame : DataFrame, or array of numbers, shape (n, d)
+            The columns of an array are called x0, x1, ...
+
+        Raises
+        ------
+        InputError
+            A column cannot be used, or no column says anything; the message says which and why.
+        """
+        table = _table(frame)
+        places = _places(table)
+        repeated = [name for name, found in places.items() if len(found) > 1]
+        if repeated:
+            raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
+        summaries = [_summary(table.iloc[:, at[0]], name) for name, at in places.items()]
+        words = [c.name for c in summaries if isinstance(c, CategoryColumn)]
+        if words and not isinstance(frame, pd.DataFrame):
+            raise InputError(f"column {words[0]!r} of the array holds text; give a DataFrame")
+        encoder = cls(summaries)
+        if not encoder.feature_names:
+            raise InputError(
+                f"no column varies ({listed(encoder.columns)}), so the rows cannot be told apart; "
+                "add columns that differ between rows"
+            )
+        return encoder
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole state as JSON values."""
+        columns: list[dict[str, Any]] = [{"kind": c.kind} | asdict(c) for c in self.summaries]
+        for column in columns:
+            if "categories" in column:
+                column["categories"] = list(column["categories"])
+        return {"version": VERSION, "columns": columns}
+
+    @classmethod
+    def from_dict(cls, state: Any) -> TableEncoder:
+        """Return the encoder that `to_dict` described.
+
+        Raises
+        ------
+        InputError
+            If anything in it is missing, unknown or of the wrong type.
+        """
+        if not isinstance(state, dict) or set(state) != {"version", "columns"}:
+            found = listed(sorted(state)) if isinstance(state, dict) else repr(state)
+            raise InputError(
+                f"an encoder is stored as 'version' and 'columns'; got {found}. Save it again"
+            )
+        if state["version"] != VERSION:
+            raise InputError(
+                f"the encoder has format version {state['version']!r}, and this unmix reads "
+                f"{VERSION}; load it with the unmix that saved it"
+            )
+        if not isinstance(state["columns"], list) or not state["columns"]:
+            raise InputError("the stored encoder has no list of columns; save it again")
+        summaries = [_read_summary(i, column) for i, column in enumerate(state["columns"])]
+        names = Counter(c.name for c in summaries)
+        if len(names) < len(summaries):
+            twice = names.most_common(1)[0][0]
+            raise InputError(f"the stored encoder has column {twice!r} twice; save it again")
+        return cls(summaries)
+
+    def matrix(self, frame: Any) -> npt.NDArray[np.float32]:
+        """Return the rows for linear and neural models.
+
+        Parameters
+        ----------
+        frame : DataFrame, or array of numbers, shape (n, d)
+            Columns are taken by name, in any order; others are ignored.
+
+        Returns
+        -------
+        array of float32, shape (n, number of feature names)
+            Always finite.
+        """
+        table = self._chosen(frame)
+        x = np.empty((len(table), len(self.feature_names)), dtype=np.float32)
+        for first in range(0, len(table), BLOCK_ROWS):
+            block = slice(first, first + BLOCK_ROWS)
+            values = self._transformer.transform(self._values(table.iloc[block]))
+            x[block] = np.clip(values, -FARTHEST, FARTHEST)
+        return x
+
+    def native(self, frame: Any) -> FloatArray:
+        """Return the rows for models that know missing values and categories, such as LightGBM.
+
+        Returns
+        -------
+        array of float64, shape (n, number of columns)
+            Numbers as they are and codes of categories; NaN for missing and unknown.
+        """
+        values = self._values(self._chosen(frame))
+        for i in self.categorical:
+            values[values[:, i] < 0, i] = np.nan
+        return values
+
+    def unseen(self, frame: Any) -> dict[str, tuple[int, str]]:
+        """Return the categories that training never saw: column -> (rows, an example).
+
+        A column whose rare categories were put together is left out: there a new category is
+        one more rare one, which the model has met.
+        """
+        table = self._chosen(frame)
+        found: dict[str, tuple[int, str]] = {}
+        for i, column in enumerate(self.summaries):
+            if isinstance(column, CategoryColumn) and not column.rare:
+                rows = np.flatnonzero(_codes(table.iloc[:, i], column) == UNKNOWN)
+                if len(rows):
+                    found[column.name] = (len(rows), _text(table.iloc[rows[0], i]))
+        return found
+
+    def _chosen(self, frame: Any) -> pd.DataFrame:
+        """Return the columns of training, in their order."""
+        table = _table(frame)
+        if isinstance(frame, np.ndarray) and frame.shape[1] != len(self.columns):
+            raise InputError(
+                f"the array has {frame.shape[1]} columns and training had {len(self.columns)}; "
+                "give the same columns"
+            )
+        places = _places(table)
+        lost = [name for name in self.columns if name not in places]
+        if lost:
+            raise InputError(
+                f"columns of the training table are missing: {listed(lost)}; add them (empty "
+                "cells are allowed)"
+            )
+        repeated = [name for name in self.columns if len(places[name]) > 1]
+        if repeated:
+            raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
+        return table.iloc[:, [places[name][0] for name in self.columns]]
+
+    def _values(self, table: pd.DataFrame) -> FloatArray:
+        """Return numbers and codes, (n, columns), as the transformer wants them."""
+        values = np.empty((len(table), len(self.summaries)))
+        for i, column in enumerate(self.summaries):
+            series = table.iloc[:, i]
+            if isinstance(column, NumberColumn):
+                if not _holds_numbers(series, column.name):
+                    raise _text_for_numbers(series, column.name)
+                values[:, i] = _numbers(series, column.name)
+            elif isinstance(column, CategoryColumn):
+                _holds_numbers(series, column.name)  # refuses dates, lists and the like
+                values[:, i] = _codes(series, column)
+            else:
+                values[:, i] = np.nan
+        return values
+
+
+def _transformer(columns: Sequence[Column]) -> tuple[ColumnTransformer, list[str]]:
+    """Return a transformer with the state that the summaries describe, and its output's names."""
+    numbers = [(i, c) for i, c in enumerate(columns) if isinstance(c, NumberColumn)]
+    scaled = [(i, c) for i, c in numbers if c.deviation > 0]
+    marked = [(i, c) for i, c in numbers if c.deviation == 0 and c.missing]
+    coded = [
+        (i, c)
+        for i, c in enumerate(columns)
+        if isinstance(c, CategoryColumn) and len(c.categories) + c.rare + c.missing > 1
+    ]
+    scaler = make_pipeline(
+        StandardScaler(),
+        SimpleImputer(
+            strategy="constant", fill_value=0, add_indicator=True, keep_empty_features=True
+        ),
+    )
+    codes = [np.arange(MISSING if c.missing else 0.0, len(c.categories)) for _, c in coded]
+    encoder = OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False)
+    transformer = ColumnTransformer(
+        [
+            ("number", scaler, [i for i, _ in scaled]),
+            ("missing", MissingIndicator(features="all"), [i for i, _ in marked]),
+            ("category", encoder, [i for i, _ in coded]),
+        ]
+    )
+    # Two rows with this mean and deviation, and two more that do not change them.
+    rows = np.zeros((4, len(columns)))
+    for i, number in scaled:
+        rows[:2, i] = number.mean - number.deviation, number.mean + number.deviation
+        rows[2:, i] = np.nan if number.missing else rows[:2, i]
+    transformer.fit(rows)
+
+    names = [c.name for _, c in scaled]
+    names += [f"{c.name} is missing" for _, c in scaled if c.missing]
+    names += [f"{c.name} is missing" for _, c in marked]
+    for _, category in coded:
+        names += [f"{category.name} is missing"] if category.missing else []
+        names += [f"{category.name}={word}" for word in category.categories]
+    return transformer, names
+
+
+def _table(frame: Any) -> pd.DataFrame:
+    """Return a table with rows and columns, or say what is wrong with it."""
+    if isinstance(frame, np.ndarray):
+        if frame.ndim != 2:
+            raise InputError(
+                f"an array of rows must have shape (n, d); got {frame.shape}. Use reshape(-1, 1) "
+                "for a single column"
+            )
+        frame = pd.DataFrame(frame, columns=[f"x{i}" for i in range(frame.shape[1])])
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(
+            f"rows must be a pandas DataFrame or a numpy array (n, d); got {type(frame).__name__}. "
+            "Convert them first"
+        )
+    if frame.shape[1] == 0:
+        raise InputError("the table has no columns to learn from; give it at least one")
+    if len(frame) == 0:
+        raise InputError("the table has no rows; give it at least one")
+    return frame
+
+
+def _places(table: pd.DataFrame) -> dict[str, list[int]]:
+    """Return the positions of each column name; names are text, so that JSON can hold them."""
+    places: dict[str, list[int]] = {}
+    for i, name in enumerate(table.columns):
+        places.setdefault(str(name), []).append(i)
+    return places
+
+
+def _summary(series: pd.Series[Any], name: str) -> Column:
+    """Learn what has to be remembered of one training column."""
+    if _holds_numbers(series, name):
+        values = _numbers(series, name)
+        present = ~np.isnan(values)
+        missing = not present.all()
+        values = values[present] if missing else values
+        if not len(values):
+            return EmptyColumn(name)
+        mean, deviation = float(values.mean()), float(values.std())
+        flat = values.min() == values.max() or deviation <= FLAT * abs(mean)
+        return NumberColumn(name, mean, 0.0 if flat else deviation, missing)
+    codes, uniques = pd.factorize(series)
+    counts: Counter[str] = Counter()
+    for value, count in zip(uniques, np.bincount(codes[codes >= 0]), strict=True):
+        counts[_text(value)] += int(count)
+    if not counts:
+        return EmptyColumn(name)
+    kept = sorted(counts, key=lambda word: (-counts[word], word))[:MAX_CATEGORIES]
+    missing = bool((codes < 0).any())
+    return CategoryColumn(name, tuple(sorted(kept)), len(counts) > len(kept), missing)
+
+
+def _holds_numbers(series: pd.Series[Any], name: str) -> bool:
+    """Say whether a column holds numbers or booleans, else text; refuse everything else."""
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype):
+        return False
+    if pd.api.types.is_bool_dtype(dtype):
+        return True
+    if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
+        return True
+    types = set(map(type, series.dropna().to_numpy(dtype=object)))
+    for found in types:
+        if not issubclass(found, str | Real | np.bool_ | Decimal):
+            raise InputError(
+                f"column {name!r} holds values of type {found.__name__}; {_cure(found)}, or "
+                "leave the column out"
+            )
+    # A column without any value may hold either.
+    return not any(issubclass(found, str) for found in types)
+
+
+def _cure(found: type) -> str:
+    """Say what to do with values that are neither numbers nor text."""
+    if hasattr(found, "year") or "time" in found.__name__:
+        return "turn dates and times into numbers such as days since a date, or into text"
+    if issubclass(found, bytes):
+        return "decode bytes into text"
+    return "turn them into one number or one word per cell"
+
+
+def _numbers(series: pd.Series[Any], name: str) -> FloatArray:
+    """Return a column of numbers as float64 (n,), NaN where they are missing."""
+    try:
+        values = np.ascontiguousarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+    except OverflowError:  # an integer of Python, beyond any float
+        raise InputError(
+            f"column {name!r} holds an integer with more than 300 digits; scale it or make it text"
+        ) from None
+    extreme = np.abs(values) > LARGEST
+    if extreme.any():
+        at = int(extreme.argmax())
+        where = f"column {name!r} holds {values[at]:g} in row {series.index[at]}"
+        if np.isinf(values[at]):
+            raise InputError(f"{where}; replace it by a number or an empty cell")
+        raise InputError(f"{where}; looks like a missing-value code; replace it by an empty cell")
+    return values
+
+
+def _text_for_numbers(series: pd.Series[Any], name: str) -> InputError:
+    """Return the error for text in a column that held numbers in training."""
+    is_text = series.map(lambda value: isinstance(value, str)).to_numpy(dtype=bool, na_value=False)
+    at = int(is_text.argmax())
+    return InputError(
+        f"column {name!r} held numbers in training and holds {_text(series.iloc[at])!r} in row "
+        f"{series.index[at]}; make it numbers (pandas.to_numeric) or empty cells"
+    )
+
+
+def _codes(series: pd.Series[Any], column: CategoryColumn) -> FloatArray:
+    """Return the code of each row's category (n,), `UNKNOWN` or `MISSING`."""
+    codes, uniques = pd.factorize(series)
+    known = {word: float(i) for i, word in enumerate(column.categories)}
+    table = [known.get(_text(value), UNKNOWN) for value in uniques]
+    return np.array([*table, MISSING])[codes]  # factorize says -1, the last, for missing
+
+
+def _text(value: Any) -> str:
+    """Return a category as text; whole numbers without a point, whatever their type."""
+    if isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():
+        return str(int(float(value)))
+    return str(value)
+
+
+def _read_summary(position: int, stored: Any) -> Column:
+    """Return the summary of one column from its JSON form."""
+    where = f"column {position} of the stored encoder"
+    kind = KINDS.get(str(stored.get("kind"))) if isinstance(stored, dict) else None
+    if kind is None:
+        raise InputError(f"{where} is of none of the kinds {listed(list(KINDS))}; save it again")
+    wanted = {field.name for field in fields(kind)}
+    found = set(stored) - {"kind"}
+    if found != wanted:
+        raise InputError(f"{where} lacks or adds {listed(sorted(found ^ wanted))}; save it again")
+    for key in sorted(wanted):
+        if not _VALID[key](stored[key]):
+            raise InputError(f"{where} has {key} = {stored[key]!r}; save it again")
+    values = {key: stored[key] for key in wanted}
+    if "categories" in values:
+        values["categories"] = tuple(values["categories"])
+    return kind(**values)
+
+
+def _is_number(value: Any) -> bool:
+    """Say whether a JSON value is a number that training could have left."""
+    return type(value) in (int, float) and abs(value) <= LARGEST
+
+
+_VALID: dict[str, Callable[[Any], bool]] = {
+    "name": lambda value: isinstance(value, str),
+    "mean": _is_number,
+    "deviation": lambda value: _is_number(value) and value >= 0,
+    "missing": lambda value: isinstance(value, bool),
+    "rare": lambda value: isinstance(value, bool),
+    "categories": lambda value: (
+        isinstance(value, list)
+        and all(isinstance(word, str) for word in value)
+        and len(set(value)) == len(value) > 0
+    ),
+}

@@ -1,0 +1,439 @@
+"""`UnmixClassifier`: scikit-learn's face of the package.
+
+`fit(X, sets)` takes the set of each row where scikit-learn has y. Without set priors the ids are
+labels, and this is an ordinary classifier.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from torch import nn
+
+from unmix.core.transition import Transition
+from unmix.data.priors import Priors, match_sets
+from unmix.data.sets import UnlabeledSets
+from unmix.errors import InputError
+from unmix.learn.choosing import BASELINE, best_model, leave_sets_out
+from unmix.learn.encoding import TableEncoder
+from unmix.learn.learners import Setup, fit_learner, move_logits, set_log_loss
+from unmix.progress import progress_bar
+
+__all__ = ["UnbelievableWarning", "UnmixClassifier"]
+
+Array = np.ndarray[Any, Any]
+
+# Below this many rows trees have nothing to gain over a line.
+LEAST_ROWS_FOR_TREES = 1_000
+
+
+class UnbelievableWarning(UserWarning):
+    """No method predicts the share of a hidden set better than the pooled prior does."""
+
+
+class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Classifier for rows that come in sets whose class shares are known.
+
+    Parameters
+    ----------
+    set_priors : mapping, pandas Series or Priors, optional
+        Set id -> share of positives, or set id -> mapping of each class to its share. None: the
+        ids passed to `fit` are labels.
+    target_prior : float or mapping, optional
+        Class share where the classifier will be used; the pooled prior if left out.
+    method : 'auto', 'ssc' or 'proportion'
+        'ssc' assumes that p(x | class) is shared by all sets, 'proportion' that p(class | x) is.
+        'auto' fits both and takes the one that predicts hidden sets better.
+    model : 'auto', 'linear', 'boosting', 'mlp' or a torch module
+        'auto' takes the better of linear and boosting on hidden rows.
+    prior_error : float or mapping, optional
+        Standard error of the set priors, one for all or one per set id: the priors are then
+        learned with the model.
+    l2 : float, optional
+        Strength of the linear model's regularisation; chosen without labels if left out.
+    epochs : int
+        Passes over the rows for networks, at most.
+    allow_set_feature : bool
+        Accept a feature that names the set.
+    random_state : int, RandomState or None
+    verbose : bool
+        Show a progress bar on a terminal.
+
+    Attributes
+    ----------
+    classes_ : array, shape (K,)
+        For shares of positives these are 0 and 1.
+    set_priors_ : dict
+        Set id -> prior, refined if `prior_error` was given.
+    target_prior_ : array, shape (K,)
+    method_, model_ : str
+        What was used.
+    leave_sets_out_ : dict
+        Method, and 'baseline', -> error of the predicted share of hidden sets.
+    learner_ : Learner
+    encoder_ : TableEncoder
+    history_ : list of dict
+        Learning curve of boosting and networks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> priors = {"north": 0.8, "south": 0.2}
+    >>> sets = np.repeat(list(priors), 500)
+    >>> sick = rng.random(1000) < [priors[s] for s in sets]
+    >>> X = rng.normal(np.where(sick, 2.0, 0.0))[:, None]
+    >>> clf = UnmixClassifier(priors, target_prior=0.5, model="linear", random_state=0)
+    >>> bool((clf.fit(X, sets).predict(X) == sick).mean() > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        set_priors: Any = None,
+        *,
+        target_prior: Any = None,
+        method: str = "auto",
+        model: str | nn.Module = "auto",
+        prior_error: Any = None,
+        l2: float | None = None,
+        epochs: int = 30,
+        allow_set_feature: bool = False,
+        random_state: Any = None,
+        verbose: bool = False,
+    ) -> None:
+        self.set_priors = set_priors
+        self.target_prior = target_prior
+        self.method = method
+        self.model = model
+        self.prior_error = prior_error
+        self.l2 = l2
+        self.epochs = epochs
+        self.allow_set_feature = allow_set_feature
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(self, X: Any, sets: Any) -> Self:
+        """Learn from rows and the set of each row.
+
+        Parameters
+        ----------
+        X : data frame or array, shape (n, d)
+            Numbers and categories; missing values are allowed.
+        sets : array, shape (n,)
+            The set id of each row; labels if `set_priors` is None.
+        """
+        frame = self._frame(X, reset=True)
+        priors, set_index = self._match(sets, len(frame))
+        if self.set_priors is not None and not self.allow_set_feature:
+            _refuse_set_feature(frame, sets, set_index)
+        errors = self._prior_errors(priors)
+        target = self._target(priors, np.bincount(set_index, minlength=len(priors)))
+        self.encoder_ = TableEncoder.fit(frame)
+        seed = int(check_random_state(self.random_state).randint(2**31))
+        views = _Views(self.encoder_, frame, set_index, priors, target)
+        setup = self._choose(views, seed)
+        with progress_bar(f"{setup.model_name} {setup.method}", enabled=self.verbose) as progress:
+            self.learner_ = fit_learner(
+                views[setup.model_name],
+                setup,
+                categorical=self.encoder_.categorical,
+                prior_errors=errors,
+                progress=progress,
+            )
+        self.classes_ = self._class_names(priors)
+        self.set_ids_ = priors.set_ids
+        self.stated_priors_ = dict(zip(priors.set_ids, priors.set_priors, strict=True))
+        self.set_priors_ = dict(zip(priors.set_ids, self.learner_.set_priors, strict=True))
+        self.prior_errors_ = errors
+        self.method_, self.model_ = setup.method, setup.model_name
+        self.history_ = self.learner_.history
+        self.set_sizes_ = np.bincount(set_index, minlength=len(priors))
+        self.target_prior_ = views.transition.target.numpy()
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Return logits at the target prior: (n,) for two classes, else (n, K)."""
+        check_is_fitted(self)
+        frame = self._frame(X, reset=False)
+        logits = self.learner_.logits(_features(self.encoder_, frame, self.model_))
+        return move_logits(logits, self.learner_.base_prior, self.target_prior_)
+
+    def predict_proba(self, X: Any) -> Array:
+        """Return the probability of each class at the target prior, (n, K)."""
+        logits = self.decision_function(X)
+        if logits.ndim == 1:
+            logits = np.stack((np.zeros_like(logits), logits), axis=1)
+        shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+        return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+    def predict(self, X: Any) -> Array:
+        """Return the more probable class of each row, (n,)."""
+        logits = self.decision_function(X)
+        chosen = logits > 0 if logits.ndim == 1 else logits.argmax(axis=1)
+        return np.asarray(self.classes_[np.asarray(chosen, dtype=int)])
+
+    def retarget(self, target_prior: Any) -> Self:
+        """Move all later predictions to another target prior; nothing is trained again."""
+        check_is_fitted(self)
+        matrix = np.stack(list(self.set_priors_.values()))
+        share = self._target_value(target_prior)
+        self.target_prior_ = Transition(matrix, self.set_sizes_, share).target.numpy()
+        return self
+
+    def score(self, X: Any, sets: Any, sample_weight: Any = None) -> float:
+        """Return minus the mean set log-loss of rows: needs no label, larger is better.
+
+        Parameters
+        ----------
+        X : data frame or array, shape (n, d)
+        sets : array, shape (n,)
+        sample_weight : ignored
+            Rows weigh the same; here for scikit-learn.
+        """
+        logits = self.decision_function(X)
+        set_ids, set_index = self._sets_to_score(sets, len(logits))
+        sizes = np.bincount(set_index, minlength=len(set_ids))
+        matrix = np.stack([self.set_priors_[i] for i in set_ids])
+        # The weights of these rows, not of the training rows: a fold may miss a set.
+        transition = _transition(matrix, sizes, self.target_prior_)
+        return -set_log_loss(logits, transition, set_index)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the fitted model to a folder, without pickle."""
+        from unmix.learn.saved import save_model
+
+        check_is_fitted(self)
+        save_model(self, folder, overwrite=overwrite)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Read a model that `save` wrote, refusing anything else."""
+        from unmix.learn.saved import load_model
+
+        return load_model(cls, folder)
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what this estimator takes."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        return tags
+
+    def _frame(self, X: Any, *, reset: bool) -> pd.DataFrame:
+        """Return X as a data frame, checked as scikit-learn does."""
+        if hasattr(X, "__dataframe__") and not isinstance(X, pd.DataFrame):
+            X = pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
+        if isinstance(X, pd.DataFrame):
+            if reset and X.columns.has_duplicates:
+                twice = X.columns[X.columns.duplicated()][0]
+                raise InputError(f"column {twice!r} appears twice in X; rename or drop one")
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if len(X) == 0:
+                raise InputError("X has 0 sample(s); at least one row is needed")
+            return X
+        array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
+        return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
+
+    def _match(self, sets: Any, num_rows: int) -> tuple[Priors, Array]:
+        """Return the sets that have rows, and the set of each row."""
+        if sets is None:
+            raise InputError(
+                "UnmixClassifier requires y to be passed, but the target y is None: "
+                "give the set of each row"
+            )
+        if self.set_priors is None:
+            names, set_index = self._labels(sets)
+            priors = _pure_priors(names)
+        else:
+            given = self.set_priors
+            known = given if isinstance(given, Priors) else Priors.from_mapping(given)
+            set_index, used = match_sets(sets, known, unused="drop")
+            priors = known.keep(used)
+        _check_lengths(num_rows, set_index)
+        return priors, set_index
+
+    def _labels(self, sets: Any) -> tuple[Array, Array]:
+        """Return the classes and the class of each row, for ids that are labels."""
+        values = column_or_1d(sets, warn=True)
+        check_classification_targets(values)
+        names, codes = np.unique(values, return_inverse=True)
+        if len(names) < 2:
+            raise InputError(f"at least two classes are needed; all rows have class {names[0]!r}")
+        return names, codes
+
+    def _sets_to_score(self, sets: Any, num_rows: int) -> tuple[tuple[Hashable, ...], Array]:
+        """Return the ids of all sets of training, and the set of each row among them."""
+        if self.set_priors is None:
+            sets = column_or_1d(sets, warn=True)
+        stated = Priors(tuple(self.stated_priors_), np.stack([*self.stated_priors_.values()]))
+        set_index, set_ids = match_sets(sets, stated, unused="keep")
+        _check_lengths(num_rows, set_index)
+        return set_ids, set_index
+
+    def _class_names(self, priors: Priors) -> Array:
+        """Return the names of the classes in the order of the columns of the priors."""
+        if self.set_priors is None:
+            return np.array(priors.set_ids)
+        return np.array([0, 1]) if priors.classes is None else np.array(priors.classes)
+
+    def _prior_errors(self, priors: Priors) -> Array | None:
+        """Return one standard error per set, or None if the priors are exact."""
+        error = self.prior_error
+        if error is None:
+            return priors.standard_errors
+        if isinstance(error, Mapping | pd.Series):
+            absent = [i for i in priors.set_ids if i not in error]
+            if absent:
+                raise InputError(f"prior_error has no entry for set {absent[0]!r}")
+            return np.array([float(error[i]) for i in priors.set_ids])
+        return np.full(len(priors), float(error))
+
+    def _target(self, priors: Priors, sizes: Array) -> Any:
+        """Return the target prior to train with: the one asked for, or the pooled prior."""
+        if self.target_prior is not None:
+            return self._target_value(self.target_prior)
+        pooled = np.average(priors.set_priors, axis=0, weights=sizes)
+        return float(pooled) if priors.set_priors.ndim == 1 else pooled
+
+    def _target_value(self, target_prior: Any) -> Any:
+        """Return a target prior given as number, array or mapping from class to share."""
+        if not isinstance(target_prior, Mapping):
+            return target_prior
+        names = getattr(self, "classes_", None)
+        if names is None:
+            names = self.set_priors.classes if isinstance(self.set_priors, Priors) else None
+        if names is None:
+            names = next(iter(self.set_priors.values())).keys()
+        absent = [name for name in names if name not in target_prior]
+        if absent or len(target_prior) != len(list(names)):
+            raise InputError(f"target_prior must give a share for each class: {list(names)}")
+        return np.array([float(target_prior[name]) for name in names])
+
+    def _choose(self, views: _Views, seed: int) -> Setup:
+        """Return the model and the method to fit with."""
+        if self.method not in ("auto", "ssc", "proportion"):
+            raise InputError(f"method must be 'auto', 'ssc' or 'proportion'; got {self.method!r}")
+        options: dict[str, Any] = {"l2": self.l2, "epochs": self.epochs, "seed": seed}
+        categorical = self.encoder_.categorical
+        model = self.model
+        if isinstance(model, str) and model == "auto":
+            # Labels say so much about each row that a line rarely loses to it by chance.
+            candidates = [Setup(name, "ssc", **options) for name in ("linear", "boosting")]
+            few = len(views) < LEAST_ROWS_FOR_TREES
+            model = (
+                "linear"
+                if few or self.method == "proportion"
+                else best_model(views, candidates, categorical=categorical, seed=seed)
+            )
+        ssc = Setup(model, "ssc", **options)
+        # Trees do not learn by matching proportions; a line does.
+        proportion = Setup("linear" if model == "boosting" else model, "proportion", **options)
+        if self.set_priors is None:
+            self.leave_sets_out_: dict[str, float] = {}
+            if self.method == "proportion":
+                raise InputError("method 'proportion' needs set_priors")
+            return ssc
+        wanted = {"auto": [ssc, proportion], "ssc": [ssc], "proportion": [proportion]}
+        self.leave_sets_out_ = leave_sets_out(
+            views, wanted[self.method], categorical=categorical, seed=seed
+        )
+        if self.method != "auto":
+            return wanted[self.method][0]
+        errors = self.leave_sets_out_
+        if not errors:
+            return ssc
+        if min(errors, key=errors.__getitem__) == BASELINE:
+            numbers = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
+            warnings.warn(
+                "these sets cannot answer the question: no method predicts the share of a "
+                f"hidden set better than the pooled prior does (error: {numbers})",
+                UnbelievableWarning,
+                stacklevel=3,
+            )
+        return ssc if errors["ssc"] <= errors["proportion"] else proportion
+
+
+class _Views(dict[str, UnlabeledSets]):
+    """The same rows as each model takes them, encoded when they are first asked for."""
+
+    def __init__(
+        self,
+        encoder: TableEncoder,
+        frame: pd.DataFrame,
+        set_index: Array,
+        priors: Priors,
+        target: Any,
+    ) -> None:
+        super().__init__()
+        self._encoder, self._frame = encoder, frame
+        self._sets = (set_index, priors.set_priors, target, priors.set_ids)
+        self.transition = Transition(
+            priors.set_priors, np.bincount(set_index, minlength=len(priors)), target
+        )
+
+    def __len__(self) -> int:
+        return len(self._frame)
+
+    def __missing__(self, model: str) -> UnlabeledSets:
+        x = _features(self._encoder, self._frame, model)
+        self[model] = UnlabeledSets(x, *self._sets)
+        return self[model]
+
+
+def _check_lengths(num_rows: int, set_index: Array) -> None:
+    """Refuse sets that do not go row by row with X."""
+    if len(set_index) != num_rows:
+        raise InputError(
+            f"X has {num_rows} rows and sets has {len(set_index)}: inconsistent numbers of samples"
+        )
+
+
+def _features(encoder: TableEncoder, frame: pd.DataFrame, model: str) -> Array:
+    """Return the rows as a model takes them."""
+    return encoder.native(frame) if model == "boosting" else encoder.matrix(frame)
+
+
+def _pure_priors(names: Array) -> Priors:
+    """Return the priors of labels: each set is one class."""
+    ids: tuple[Hashable, ...] = tuple(names.tolist())
+    if len(ids) == 2:
+        return Priors(ids, np.array([0.0, 1.0]))
+    return Priors(ids, np.eye(len(ids)), ids)
+
+
+def _transition(matrix: Array, sizes: Array, target: Array) -> Transition:
+    """Return the transition of rows to score; one set alone is allowed there."""
+    import torch
+
+    theta = np.stack((1 - matrix, matrix), axis=1) if matrix.ndim == 1 else matrix
+    tensors = (torch.from_numpy(np.asarray(t, float)) for t in (theta, sizes / sizes.sum(), target))
+    return Transition.unchecked(*tensors, binary=matrix.ndim == 1)
+
+
+def _refuse_set_feature(frame: pd.DataFrame, sets: Any, set_index: Array) -> None:
+    """Refuse a feature that says no more and no less than which set a row is in."""
+    name = getattr(sets, "name", None)
+    num_sets = int(set_index.max()) + 1
+    for column in frame.columns:
+        same = column == name
+        if not same:
+            codes, values = pd.factorize(frame[column])
+            # One to one with the sets: as many pairs (value, set) as values and as sets.
+            same = len(values) == num_sets and codes.min() >= 0
+            same = same and len(np.unique(codes * num_sets + set_index)) == num_sets
+        if same:
+            raise InputError(
+                f"column {column!r} of X names the set, so a model could learn the set and not "
+                "the class; drop it, or pass allow_set_feature=True"
+            )

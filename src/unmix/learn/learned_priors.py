@@ -1,0 +1,80 @@
+"""Set priors that are learned with the model, held near the stated ones by their errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unmix.core.transition import Transition
+from unmix.errors import InputError
+
+__all__ = ["LearnedPriors", "check_prior_errors"]
+
+
+class LearnedPriors(nn.Module):
+    """A model together with the set priors it is trained with (two classes).
+
+    Parameters
+    ----------
+    model : module returning logits, (n,)
+    stated : Transition
+        With the priors as published.
+    prior_errors : array, shape (m,)
+        Standard error of each stated prior; 0 keeps it.
+    num_rows : int
+        n, by which the penalty is divided since the risk is a mean over rows.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        stated: Transition,
+        prior_errors: np.ndarray[Any, Any],
+        num_rows: int,
+    ) -> None:
+        super().__init__()
+        check_prior_errors(stated, prior_errors)
+        self.model = model
+        self.num_rows = num_rows
+        self._stated = stated
+        self._errors = torch.from_numpy(np.asarray(prior_errors, float)).to(stated.pooled.device)
+        start = torch.logit(stated.set_priors, eps=1e-3)
+        self.prior_logits = nn.Parameter(start.float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the model's logits."""
+        logits: Tensor = self.model(x)
+        return logits
+
+    def set_priors(self) -> Tensor:
+        """Return the priors as they are now, (m,), float64."""
+        learned = torch.sigmoid(self.prior_logits.double())
+        return torch.where(self._errors > 0, learned, self._stated.set_priors)
+
+    def transition(self) -> Transition:
+        """Return the transition of the current priors, with gradients."""
+        priors = self.set_priors()
+        matrix = torch.stack((1 - priors, priors), dim=1)
+        return Transition.unchecked(
+            matrix, self._stated.set_weights, self._stated.target, binary=True
+        )
+
+    def penalty(self) -> Tensor:
+        """Return sum_j (pi_j - stated_j)^2 / (2 s_j^2) / n."""
+        distance = self.set_priors() - self._stated.set_priors
+        scale = torch.where(self._errors > 0, self._errors, 1)
+        return (distance**2 / (2 * scale**2)).sum() / self.num_rows
+
+
+def check_prior_errors(stated: Transition, prior_errors: np.ndarray[Any, Any]) -> None:
+    """Refuse errors that do not go with the set priors."""
+    if not stated.binary:
+        raise InputError("prior_error is for two classes; leave it out for more")
+    errors = np.asarray(prior_errors, float)
+    if errors.shape != (stated.num_sets,):
+        raise InputError(f"prior_error needs one number per set; got shape {errors.shape}")
+    if not (np.isfinite(errors) & (errors >= 0)).all():
+        raise InputError("prior_error must not be negative, missing or infinite")

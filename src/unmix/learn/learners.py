@@ -1,0 +1,225 @@
+"""One way to fit anything: a model and a method in, a learner with `logits(x)` out.
+
+The estimator knows only this file; linear models, boosting and networks live behind it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from unmix.core.losses import ssc_cross_entropy
+from unmix.core.transition import Transition
+from unmix.data.sets import UnlabeledSets
+from unmix.errors import InputError
+from unmix.learn.methods import METHODS
+from unmix.learn.models import build_model
+from unmix.learn.recipes import RECIPES
+from unmix.learn.training import Progress, logits_of, train
+
+__all__ = [
+    "HELD_OUT",
+    "Learner",
+    "NetworkFit",
+    "Setup",
+    "fit_learner",
+    "move_logits",
+    "set_log_loss",
+]
+
+Array = np.ndarray[Any, Any]
+MethodName = Literal["ssc", "proportion"]
+
+# Share of the rows that early stopping looks at.
+HELD_OUT = 0.1
+
+
+class Fit(Protocol):
+    """What the learners have in common."""
+
+    def logits(self, x: Array) -> Array:
+        """Return logits, (n,) or (n, K), at the learner's base prior."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How to fit, apart from the rows."""
+
+    model: str | nn.Module
+    """'linear', 'boosting', 'mlp' or a torch module."""
+    method: MethodName
+    l2: float | None = None
+    """Of the linear model; None: chosen without labels."""
+    epochs: int = 30
+    """Of networks, at most; the epoch with the least held-out loss is used."""
+    seed: int = 0
+
+    @property
+    def model_name(self) -> str:
+        """The model's name; 'module' for the user's own."""
+        return self.model if isinstance(self.model, str) else "module"
+
+
+@dataclass(frozen=True)
+class NetworkFit:
+    """A trained torch module."""
+
+    module: nn.Module
+    options: dict[str, Any] = field(default_factory=dict)
+    """What `build_model` needs to build it again; empty for a module of the user's."""
+
+    def logits(self, x: Array) -> Array:
+        """Return logits, (n,) or (n, K)."""
+        return logits_of(self.module, x).numpy().astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A fitted model and the prior at which it states its log-odds."""
+
+    setup: Setup
+    fit: Fit
+    base_prior: Array
+    """(K,): the target prior for ssc, the pooled prior for proportion."""
+    set_priors: Array
+    """(m,) or (m, K): refined if prior errors were given."""
+    history: list[dict[str, float]]
+
+    def logits(self, x: Array) -> Array:
+        """Return logits, (n,) or (n, K), at the base prior."""
+        return self.fit.logits(x)
+
+
+def fit_learner(
+    sets: UnlabeledSets,
+    setup: Setup,
+    *,
+    categorical: Sequence[int] = (),
+    prior_errors: Array | None = None,
+    progress: Progress | None = None,
+) -> Learner:
+    """Fit a model by a method.
+
+    Parameters
+    ----------
+    sets : UnlabeledSets
+        `x` as the model takes it: a matrix for linear models and networks; for boosting with
+        NaN for missing values and codes in the `categorical` columns.
+    setup : Setup
+    categorical : sequence of int
+        Columns of `x` that hold categories; for boosting.
+    prior_errors : array, shape (m,), optional
+        Standard errors of the set priors.
+    progress : function (done, total, text), optional
+    """
+    if setup.model == "linear":
+        return _fit_linear(sets, setup, prior_errors)
+    if setup.model == "boosting":
+        return _fit_boosting(sets, setup, categorical, prior_errors, progress)
+    return _fit_network(sets, setup, prior_errors, progress)
+
+
+def set_log_loss(logits: Array, transition: Transition, set_index: Array) -> float:
+    """Return the mean set log-loss of rows whose logits are at the transition's target prior."""
+    losses = ssc_cross_entropy(
+        torch.from_numpy(np.ascontiguousarray(logits, dtype=np.float64)),
+        torch.from_numpy(set_index).long(),
+        transition,
+    )
+    return float(losses.mean())
+
+
+def move_logits(logits: Array, from_prior: Array, to_prior: Array) -> Array:
+    """Move logits from one class prior (K,) to another: a shift, whatever the rows."""
+    shift = np.log(np.asarray(to_prior, float)) - np.log(np.asarray(from_prior, float))
+    return logits + (shift[1] - shift[0]) if logits.ndim == 1 else logits + shift
+
+
+def _fit_linear(sets: UnlabeledSets, setup: Setup, prior_errors: Array | None) -> Learner:
+    """Fit by L-BFGS, its regularisation chosen without labels if it is not given."""
+    from unmix.learn.linear import choose_l2, fit_linear
+
+    l2 = setup.l2
+    if l2 is None:
+        l2 = choose_l2(sets, method=setup.method, rng=np.random.default_rng(setup.seed))
+    fit = fit_linear(sets, method=setup.method, l2=l2, prior_errors=prior_errors)
+    setup = replace(setup, l2=l2)
+    return Learner(setup, fit, _classes(fit.base_prior), fit.set_priors, [])
+
+
+def _fit_boosting(
+    sets: UnlabeledSets,
+    setup: Setup,
+    categorical: Sequence[int],
+    prior_errors: Array | None,
+    progress: Progress | None,
+) -> Learner:
+    """Fit trees, the number of rounds chosen on held-out rows."""
+    from unmix.learn.boosting import fit_boosting
+
+    if setup.method != "ssc":
+        raise InputError(
+            "boosting learns by ssc only; use model linear or mlp with method proportion"
+        )
+    kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
+    fit = fit_boosting(
+        kept,
+        held_out=held_out,
+        categorical=categorical,
+        seed=setup.seed,
+        prior_errors=prior_errors,
+        progress=progress,
+    )
+    target = sets.transition.target.numpy()
+    return Learner(setup, fit, target, fit.set_priors, fit.history)
+
+
+def _fit_network(
+    sets: UnlabeledSets, setup: Setup, prior_errors: Array | None, progress: Progress | None
+) -> Learner:
+    """Train the MLP or a copy of the user's module, the epoch chosen on held-out rows."""
+    transition = sets.transition
+    base = transition.target if setup.method == "ssc" else transition.pooled
+    prior = base.numpy()
+    options: dict[str, Any] = {}
+    if isinstance(setup.model, nn.Module):
+        module = copy.deepcopy(setup.model)
+    elif setup.model == "mlp":
+        options = {"row_shape": list(sets.x.shape[1:]), "prior": prior.tolist()}
+        start = prior[1] if transition.binary else prior
+        module = build_model("mlp", sets.x.shape[1:], start, seed=setup.seed)
+    else:
+        raise InputError(
+            "model must be 'auto', 'linear', 'boosting', 'mlp' or a torch module; "
+            f"got {setup.model!r}"
+        )
+    if setup.method != "ssc" and prior_errors is not None:
+        prior_errors = None  # proportion matching has no set posterior to refine priors with
+    kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
+    # Proportion matching needs many rows of a set in a batch; see `methods.METHODS`.
+    batch_size = 256 if setup.method == "ssc" else 1024
+    recipe = replace(RECIPES["fast"], epochs=setup.epochs, batch_size=batch_size)
+    trained = train(
+        module,
+        kept,
+        METHODS[setup.method],
+        recipe,
+        seed=setup.seed,
+        held_out=held_out if setup.method == "ssc" else None,
+        prior_errors=prior_errors,
+        progress=progress,
+    )
+    fit = NetworkFit(trained.selected, options)
+    return Learner(setup, fit, prior, trained.set_priors, trained.history)
+
+
+def _classes(prior: Any) -> Array:
+    """Return a prior as one share per class, (K,)."""
+    share = np.asarray(prior, float)
+    return np.array([1 - share, share]) if share.ndim == 0 else share
