@@ -134,10 +134,11 @@ def test_a_file_in_the_way_of_the_folder_is_named(tmp_path):
         atomic_write_bytes(tmp_path / "f" / "a.csv", b"")
 
 
-@pytest.mark.parametrize("path", ["/dev/null", "/tmp"])
-def test_devices_and_folders_are_not_replaced(path):
-    with pytest.raises(InputError, match=r"it is (a folder|not an ordinary file)"):
-        atomic_write_bytes(path, b"")
+def test_devices_and_folders_are_not_replaced(tmp_path):
+    with pytest.raises(InputError, match="it is a folder"):
+        atomic_write_bytes(tmp_path, b"")
+    with pytest.raises(InputError, match="it is not an ordinary file"):
+        atomic_write_bytes(os.devnull, b"")
 
 
 def test_a_name_that_is_too_long_is_said_to_be(tmp_path):

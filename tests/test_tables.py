@@ -342,6 +342,12 @@ def test_parquet_types_become_numbers_and_text(parquet_file):
     assert rows.iloc[1, 1:].isna().all()
 
 
+def test_types_that_pandas_adds_are_read_as_what_they_are_stored(tmp_path):
+    path = tmp_path / "rows.parquet"
+    pd.DataFrame({"month": pd.period_range("1970-01", periods=2, freq="M")}).to_parquet(path)
+    assert read_rows(path, set_column="month")["month"].tolist() == ["0", "1"]
+
+
 def test_set_ids_that_parquet_holds_as_floats_are_written_short(parquet_file):
     rows = read_rows(parquet_file({"region": [7.0, 0.5]}), set_column="region")
     assert rows["region"].tolist() == ["7", "0.5"]

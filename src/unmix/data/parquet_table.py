@@ -79,6 +79,8 @@ class ParquetTable:
 
     def _read_as(self, column: Any, type_: Any, name: str, row: int) -> Any:
         """Convert a column of the batch that starts at ``row``."""
+        if isinstance(column.type, pa.BaseExtensionType):
+            column = column.storage
         if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
             column = column.cast(pa.string())
         try:

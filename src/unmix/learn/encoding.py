@@ -38,7 +38,7 @@ LARGEST = 1e150  # the square of a larger number overflows
 FARTHEST = 1e6
 # A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
 FLAT = 1e-12
-BLOCK_ROWS = 65_536
+BLOCK_ROWS = 16_384
 UNKNOWN, MISSING = -2.0, -1.0  # codes of categories; those of known ones count from 0
 
 

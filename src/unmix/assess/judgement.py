@@ -1,0 +1,265 @@
+"""Everything there is to say about a fitted classifier, in one value: what a report shows.
+
+Puts together what training left behind and what held-out rows say; computes no statistic itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unmix.assess.diagnosis import Diagnosis, diagnose
+from unmix.assess.estimates import Share, frozen_share, plain
+from unmix.assess.evaluation import Evaluation, evaluate
+from unmix.data.priors import Priors, match_sets
+from unmix.errors import InputError
+from unmix.learn.choosing import BASELINE
+from unmix.learn.estimator import UnmixClassifier
+
+__all__ = ["Judgement", "ScoreHistogram", "evaluate_classifier", "judge"]
+
+Array = np.ndarray[Any, Any]
+BINS = np.linspace(0, 1, 21)
+
+
+@dataclass(frozen=True)
+class ScoreHistogram:
+    """How the predicted probabilities of one set's held-out rows are spread."""
+
+    set_id: str
+    shares: tuple[float, ...]
+    """Share of the set's rows in each of 20 equal bins of [0, 1]; positive class or last class."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What was learned, how good it is, and whether one may believe it.
+
+    Attributes
+    ----------
+    sentences : tuple of str
+        The answer in at most five plain sentences.
+    believable : bool
+        False if the sets cannot answer the question or the assumption of the numbers fails.
+    method, model : str
+    classes : tuple of str
+    target_prior : float or tuple of K floats
+    leave_sets_out : dict
+        Method, and 'baseline', -> error of the predicted share of hidden sets; may be empty.
+    set_ids : tuple of str
+    stated_priors, refined_priors : tuple
+        One per set; the same if nothing was refined.
+    prior_errors : tuple of float or None
+    diagnosis : Diagnosis
+    evaluation : Evaluation or None
+        None if no rows were held out.
+    histograms : tuple of ScoreHistogram
+    history : tuple of dict
+        Learning curve of boosting and networks; may be empty.
+    """
+
+    sentences: tuple[str, ...]
+    believable: bool
+    method: str
+    model: str
+    classes: tuple[str, ...]
+    target_prior: Share
+    leave_sets_out: dict[str, float]
+    set_ids: tuple[str, ...]
+    stated_priors: tuple[Share, ...]
+    refined_priors: tuple[Share, ...]
+    prior_errors: tuple[float, ...] | None
+    diagnosis: Diagnosis
+    evaluation: Evaluation | None
+    histograms: tuple[ScoreHistogram, ...]
+    history: tuple[dict[str, float], ...]
+
+    @property
+    def refined(self) -> bool:
+        """Whether the set priors were learned with the model."""
+        return self.prior_errors is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values for JSON."""
+        values: dict[str, Any] = plain(self)
+        return values
+
+
+def evaluate_classifier(
+    clf: UnmixClassifier, X: Any, sets: Any, *, priors: Priors | None = None, labels: Any = None
+) -> Evaluation:
+    """Evaluate a fitted classifier on rows it was not trained on, without labels.
+
+    Parameters
+    ----------
+    clf : UnmixClassifier
+    X : data frame or array, shape (n, d)
+    sets : array, shape (n,)
+        Set ids.
+    priors : Priors, optional
+        Of these sets; those of training if left out.
+    labels : array, shape (n,), optional
+        Classes of the rows, if the user has them: for comparison only.
+    """
+    if priors is None:
+        known = clf.stated_priors_
+        priors = Priors(tuple(known), np.stack([*known.values()]), source="the model")
+    set_index, used = match_sets(sets, priors, unused="drop")
+    priors = priors.keep(used)
+    logits = clf.decision_function(X)
+    if len(set_index) != len(logits):
+        raise InputError(f"X has {len(logits)} rows and sets has {len(set_index)}")
+    errors = priors.standard_errors
+    if errors is None and clf.prior_errors_ is not None:
+        known_errors = dict(zip(clf.set_ids_, clf.prior_errors_, strict=True))
+        errors = np.array([known_errors.get(i, 0.0) for i in used])
+    return evaluate(
+        logits,
+        set_index,
+        priors.set_priors,
+        _target(clf),
+        set_ids=[str(i) for i in used],
+        prior_errors=errors,
+        labels=None if labels is None else _label_codes(clf, labels),
+    )
+
+
+def judge(
+    clf: UnmixClassifier, X: Any = None, sets: Any = None, *, labels: Any = None
+) -> Judgement:
+    """Judge a fitted classifier by its training and, if given, by held-out rows of its sets.
+
+    Parameters
+    ----------
+    clf : UnmixClassifier
+    X, sets : rows that were not trained on and their set ids, optional
+    labels : array, shape (n,), optional
+    """
+    set_ids = tuple(str(i) for i in clf.set_ids_)
+    stated = np.stack([*clf.stated_priors_.values()])
+    diagnosis = diagnose(
+        stated,
+        clf.set_sizes_,
+        set_ids=set_ids,
+        prior_errors=clf.prior_errors_,
+        target_prior=_target(clf),
+    )
+    evaluation, histograms = None, ()
+    if X is not None and len(X):
+        evaluation = evaluate_classifier(clf, X, sets, labels=labels)
+        histograms = _histograms(clf, X, sets)
+    sentences, believable = _summarise(clf, diagnosis, evaluation)
+    return Judgement(
+        sentences=sentences,
+        believable=believable,
+        method=clf.method_,
+        model=clf.model_,
+        classes=tuple(str(c) for c in clf.classes_),
+        target_prior=_frozen(_target(clf)),
+        leave_sets_out=dict(clf.leave_sets_out_),
+        set_ids=set_ids,
+        stated_priors=tuple(_frozen(p) for p in stated),
+        refined_priors=tuple(_frozen(p) for p in clf.set_priors_.values()),
+        prior_errors=None if clf.prior_errors_ is None else tuple(map(float, clf.prior_errors_)),
+        diagnosis=diagnosis,
+        evaluation=evaluation,
+        histograms=histograms,
+        history=tuple(clf.history_),
+    )
+
+
+def _target(clf: UnmixClassifier) -> Any:
+    """Return the target prior: a float for two classes, else (K,)."""
+    target = clf.target_prior_
+    return float(target[1]) if len(target) == 2 else target
+
+
+def _frozen(share: Any) -> Share:
+    """Return a share as a float or a tuple of floats."""
+    return frozen_share(np.asarray(share, float).tolist())
+
+
+def _label_codes(clf: UnmixClassifier, labels: Any) -> Array:
+    """Return labels as positions in `classes_`, or name the one that is unknown."""
+    values = np.asarray(labels)
+    names = [str(c) for c in clf.classes_]
+    position = {name: i for i, name in enumerate(names)}
+    # True and 1.0 are the positive class of shares of positives.
+    if names == ["0", "1"]:
+        position |= {"False": 0, "True": 1, "0.0": 0, "1.0": 1}
+    unknown = sorted({str(v) for v in np.unique(values.astype(str))} - set(position))
+    if unknown:
+        raise InputError(
+            f"the labels hold {unknown[0]!r}, which is no class of the model "
+            f"(classes: {', '.join(names)}); recode them"
+        )
+    return np.array([position[v] for v in values.astype(str)])
+
+
+def _histograms(clf: UnmixClassifier, X: Any, sets: Any) -> tuple[ScoreHistogram, ...]:
+    """Count predicted probabilities in bins, set by set."""
+    probability = clf.predict_proba(X)[:, -1]
+    values = np.asarray(sets)
+    found = []
+    for set_id in clf.set_ids_:
+        counts, _ = np.histogram(probability[values == set_id], BINS)
+        if counts.sum():
+            found.append(ScoreHistogram(str(set_id), tuple((counts / counts.sum()).tolist())))
+    return tuple(found)
+
+
+def _summarise(
+    clf: UnmixClassifier, diagnosis: Diagnosis, evaluation: Evaluation | None
+) -> tuple[tuple[str, ...], bool]:
+    """Say in five sentences what was learned, and whether to believe it."""
+    worth = f"{diagnosis.worth_in_labels:,.0f}"
+    assumed = (
+        "sets share what each class looks like (label shift)"
+        if clf.method_ == "ssc"
+        else "sets share how class depends on the features (covariate shift)"
+    )
+    sentences = [
+        f"A {clf.model_} model was trained by {clf.method_} on {diagnosis.num_rows:,} rows in "
+        f"{diagnosis.num_sets:,} sets, which carry as much as about {worth} labels.",
+        f"It assumes that {assumed}.",
+    ]
+    believable = True
+    errors = clf.leave_sets_out_
+    if errors:
+        ours, baseline = errors[clf.method_], errors[BASELINE]
+        better = ours < baseline
+        believable &= better
+        sentences.append(
+            f"For sets hidden from training it predicts the share with an error of {ours:.3f}; "
+            f"guessing the pooled prior has {baseline:.3f}"
+            + (
+                ", so the sets do carry the answer."
+                if better
+                else ", so these sets cannot answer the question and the model should not be used."
+            )
+        )
+    else:
+        sentences.append(
+            f"{diagnosis.num_sets} sets are too few to hide some and test the prediction on them."
+        )
+    if evaluation is None:
+        sentences.append("No rows were held out, so its accuracy was not estimated.")
+        return tuple(sentences), believable
+    accuracy, auc = evaluation.accuracy, evaluation.auc
+    text = (
+        f"At the target prior its accuracy is about {100 * accuracy.value:.0f} % "
+        f"({100 * accuracy.low:.0f} to {100 * accuracy.high:.0f} %)"
+    )
+    if auc is not None:
+        text += f" and its AUC {auc.value:.2f} ({auc.low:.2f} to {auc.high:.2f})"
+    test = evaluation.fit_test
+    rejected = bool(test.p_value < test.level)
+    if clf.method_ == "proportion":
+        sentences.append(text + " if label shift held; the model does not assume it.")
+    else:
+        sentences.append(text + ", estimated without labels.")
+        believable &= not rejected
+    sentences.append(test.verdict)
+    return tuple(sentences), bool(believable)

@@ -1,0 +1,387 @@
+"""The linear learner: logits x w + b, fitted to all rows at once by L-BFGS in float64.
+
+Two criteria, one per assumption: surrogate set classification (sets share p(x | class)) and
+matching of proportions (sets share p(class | x)). A criterion is a function of the logits, and of
+the set priors where they are learned too; this file adds the penalty and the affine map. It knows
+no tables and no labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import OptimizeResult, minimize
+from scipy.special import expit, logit, softmax
+
+from unmix.core.losses import ssc_cross_entropy, ssc_cross_entropy_gradient
+from unmix.core.shares import share_by_mean
+from unmix.core.simplex import set_sums
+from unmix.core.transition import Transition
+from unmix.data.sets import UnlabeledSets
+from unmix.errors import InputError
+
+__all__ = ["LinearFit", "choose_l2", "fit_linear"]
+
+FloatArray = npt.NDArray[np.float64]
+Method = Literal["ssc", "proportion"]
+Progress = Callable[[int, int, str], None]
+# (logits, free log-odds of set priors) -> value, derivative by the logits, by the log-odds
+Criterion = Callable[[FloatArray, FloatArray], tuple[float, FloatArray, FloatArray]]
+
+L2_CANDIDATES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+CHOICE_ROWS = 50_000
+CHOICE_FOLDS = 5
+# Stated priors of 0 and 1 have infinite log-odds; if they may be wrong they start here.
+START_MARGIN = 0.01
+# A share of 0 in floating point must not become an infinite risk.
+SMALLEST_SHARE = 1e-100
+NOTHING = np.empty(0)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearFit:
+    """A fitted linear model."""
+
+    weights: FloatArray
+    """Shape (d,), or (d, K) for K classes."""
+    bias: FloatArray
+    """Shape (), or (K,)."""
+    base_prior: float | FloatArray
+    """The class shares at which the logits hold: the target prior (ssc), the pooled one."""
+    set_priors: FloatArray
+    """Shape (m,) or (m, K): as stated, or refined where prior errors were given."""
+    iterations: int
+    loss: float
+    """The criterion and the penalties at the end."""
+    converged: bool
+
+    def logits(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the logits of rows (n, d): (n,), or (n, K) for K classes."""
+        return np.asarray(np.asarray(x, dtype=np.float64) @ self.weights + self.bias)
+
+
+def fit_linear(
+    sets: UnlabeledSets,
+    *,
+    method: Method,
+    l2: float,
+    prior_errors: npt.ArrayLike | None = None,
+    max_iter: int = 200,
+    progress: Progress | None = None,
+) -> LinearFit:
+    """Fit a linear model to sets whose rows are a matrix.
+
+    Parameters
+    ----------
+    sets : UnlabeledSets
+        With `x` of shape (n, d), standardised.
+    method : 'ssc' or 'proportion'
+        Minimise the mean SSC cross-entropy, or the distance between the share of each set and the
+        mean predicted probability of its rows.
+    l2 : float
+        Weight of |w|^2; the bias is free.
+    prior_errors : array, shape (m,), optional
+        Standard errors of the set priors; 0 for those that are certain. With 'ssc' (two classes)
+        the priors are learned along with the model, see Notes; with 'proportion' the sets with
+        well-known shares count more.
+    max_iter : int
+        Most steps of L-BFGS.
+    progress : function (steps done, most steps, text), optional
+
+    Notes
+    -----
+    Formulas (n_j rows in set j; s_j the error of its prior; v = p (1 - p) at the pooled prior)::
+
+        ssc           mean of ssc_cross_entropy + l2 |w|^2
+          refined     + sum_j (pi_j - stated_j)^2 / (2 s_j^2) / n
+        proportion    - sum_j c_j sum_k Theta_jk log(mean probability of class k in set j) + l2 |w|^2
+          weights     c_j proportional to 1 / (s_j^2 + v / n_j): to n_j if priors are certain
+    """
+    errors = _checked_errors(prior_errors, sets.num_sets)
+    transition = sets.transition  # checks the priors
+    if sets.x.ndim != 2:
+        raise InputError(
+            f"a linear model takes rows of shape (n, d); got {sets.x.shape}. Flatten them"
+        )
+    if not (np.isfinite(l2) and l2 >= 0):
+        raise InputError(f"l2 must be a number of at least 0; got {l2}")
+    if method == "ssc":
+        return _fit_ssc(sets, transition, l2, errors, max_iter, progress)
+    if method == "proportion":
+        return _fit_proportion(sets, l2, errors, max_iter, progress)
+    raise InputError(f"method must be 'ssc' or 'proportion'; got {method!r}")
+
+
+def choose_l2(
+    sets: UnlabeledSets,
+    *,
+    method: Method,
+    rng: np.random.Generator,
+    candidates: Sequence[float] = L2_CANDIDATES,
+) -> float:
+    """Choose the weight of the penalty without labels, on at most 50,000 rows.
+
+    Parameters
+    ----------
+    sets : UnlabeledSets
+    method : 'ssc' or 'proportion'
+        'ssc' takes the least set log-loss of a fifth of the rows of each set; 'proportion' the
+        least error of the shares of sets that the fit did not see, each fifth hidden in turn.
+    rng : Generator
+    candidates : sequence of float
+
+    Returns
+    -------
+    float
+        One of the candidates; the largest of those that do equally well.
+    """
+    if len(sets) > CHOICE_ROWS:
+        _, sets = sets.hold_out(CHOICE_ROWS / len(sets), rng)
+    descending = sorted(candidates, reverse=True)
+    losses = [0.0] * len(descending)
+    for kept, hidden in _splits(sets, method, rng):
+        for i, l2 in enumerate(descending):
+            if method == "ssc":
+                losses[i] += _set_log_loss(_fit_ssc(kept, kept.transition, l2), hidden)
+            else:
+                losses[i] += _share_error(_fit_proportion(kept, l2), hidden)
+    return descending[int(np.argmin(losses))]
+
+
+def _splits(
+    sets: UnlabeledSets, method: Method, rng: np.random.Generator
+) -> list[tuple[UnlabeledSets, UnlabeledSets]]:
+    """Return pairs (kept, hidden): rows of every set for ssc, whole sets for proportion."""
+    if method == "ssc":
+        return [sets.hold_out(1 / CHOICE_FOLDS, rng)]
+    present = rng.permutation(np.flatnonzero(sets.set_sizes))
+    pairs = []
+    for fold in np.array_split(present, min(CHOICE_FOLDS, len(present))):
+        hidden = np.isin(sets.set_index, fold)
+        pairs.append((sets.rows(~hidden), sets.rows(hidden)))
+    return pairs
+
+
+def _set_log_loss(fit: LinearFit, sets: UnlabeledSets) -> float:
+    """Return the mean set log-loss of rows that the fit did not see."""
+    logits, set_index = torch.from_numpy(fit.logits(sets.x)), _index(sets)
+    return float(ssc_cross_entropy(logits, set_index, sets.transition).mean())
+
+
+def _share_error(fit: LinearFit, sets: UnlabeledSets) -> float:
+    """Return the sum over sets of the squared error of the mean predicted share."""
+    shares, _ = share_by_mean(fit.logits(sets.x), sets.set_index, sets.num_sets)
+    return float(np.nansum((shares - sets.set_priors) ** 2))  # nan: sets without rows
+
+
+def _fit_ssc(
+    sets: UnlabeledSets,
+    transition: Transition,
+    l2: float,
+    errors: FloatArray | None = None,
+    max_iter: int = 200,
+    progress: Progress | None = None,
+) -> LinearFit:
+    """Minimise the SSC cross-entropy, and refine the set priors that have errors."""
+    target = transition.target.numpy()
+    stated = transition.set_priors.numpy()
+    learned = np.zeros(sets.num_sets, dtype=bool)
+    if errors is not None:
+        if not transition.binary:
+            raise InputError("prior_errors can be used with ssc for two classes only; leave it out")
+        learned = (errors > 0) & (sets.set_sizes > 0)
+    if learned.any():
+        assert errors is not None
+        criterion = _refining_criterion(sets, transition, learned, errors[learned])
+        free = logit(np.clip(stated[learned], START_MARGIN, 1 - START_MARGIN))
+    else:
+        criterion, free = _ssc_criterion(sets, transition), NOTHING
+    weights, bias, free, result = _minimise(
+        sets.x, criterion, _start(target, transition.binary), free, l2, max_iter, progress
+    )
+    refined = stated.copy()
+    refined[learned] = expit(free)
+    base = float(target[1]) if transition.binary else target
+    return _linear_fit(weights, bias, base, refined, result)
+
+
+def _fit_proportion(
+    sets: UnlabeledSets,
+    l2: float,
+    errors: FloatArray | None = None,
+    max_iter: int = 200,
+    progress: Progress | None = None,
+) -> LinearFit:
+    """Minimise the distance between the shares of the sets and the mean probabilities."""
+    # Not the transition's: hiding sets may leave some with equal priors, which does no harm here.
+    priors = np.asarray(sets.set_priors, dtype=np.float64)
+    binary = priors.ndim == 1
+    theta = np.stack((1 - priors, priors), axis=1) if binary else priors
+    sizes = sets.set_sizes
+    pooled = sizes @ theta / sizes.sum()  # (K,)
+    set_weights = sizes / sizes.sum()
+    if errors is not None:
+        spread = float((pooled * (1 - pooled)).mean())
+        precision = sizes / (sizes * errors**2 + spread)
+        set_weights = precision / precision.sum()
+    criterion = _proportion_criterion(sets, theta, set_weights)
+    weights, bias, _, result = _minimise(
+        sets.x, criterion, _start(pooled, binary), NOTHING, l2, max_iter, progress
+    )
+    return _linear_fit(weights, bias, float(pooled[1]) if binary else pooled, priors, result)
+
+
+def _ssc_criterion(sets: UnlabeledSets, transition: Transition) -> Criterion:
+    """Return the mean SSC cross-entropy with its closed-form gradient."""
+    set_index = _index(sets)
+
+    def criterion(logits: FloatArray, _: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        z = torch.from_numpy(logits)
+        value = ssc_cross_entropy(z, set_index, transition).mean()
+        gradient = ssc_cross_entropy_gradient(z, set_index, transition) / len(z)
+        return float(value), gradient.numpy(), NOTHING
+
+    return criterion
+
+
+def _refining_criterion(
+    sets: UnlabeledSets, transition: Transition, learned: npt.NDArray[np.bool_], errors: FloatArray
+) -> Criterion:
+    """Return the mean SSC cross-entropy as a function of the learned set priors too."""
+    set_index = _index(sets)
+    chosen = torch.from_numpy(learned)
+    stated, deviation = transition.set_priors[chosen], torch.from_numpy(errors)
+
+    def criterion(logits: FloatArray, free: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        z = torch.from_numpy(logits).requires_grad_()
+        log_odds = torch.from_numpy(free).requires_grad_()
+        refined = torch.sigmoid(log_odds)
+        priors = transition.set_priors.masked_scatter(chosen, refined)
+        moved = Transition.unchecked(
+            torch.stack((1 - priors, priors), dim=1),
+            transition.set_weights,
+            transition.target,
+            binary=True,
+        )
+        penalty = (((refined - stated) / deviation) ** 2).sum() / (2 * len(z))
+        value = ssc_cross_entropy(z, set_index, moved).mean() + penalty
+        by_logits, by_log_odds = torch.autograd.grad(value, (z, log_odds))
+        return value.item(), by_logits.numpy(), by_log_odds.numpy()
+
+    return criterion
+
+
+def _proportion_criterion(
+    sets: UnlabeledSets, theta: FloatArray, set_weights: FloatArray
+) -> Criterion:
+    """Return the weighted cross-entropy between stated shares and mean probabilities."""
+    index = sets.set_index
+    rows = np.maximum(sets.set_sizes, 1)[:, None]  # sets without rows have no weight
+
+    def criterion(logits: FloatArray, _: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        binary = logits.ndim == 1
+        z = np.stack((np.zeros_like(logits), logits), axis=1) if binary else logits
+        eta = softmax(z, axis=1)  # (n, K)
+        shares = np.maximum(set_sums(eta, index, len(theta)) / rows, SMALLEST_SHARE)
+        value = -set_weights @ (theta * np.log(shares)).sum(axis=1)
+        slope = (-set_weights[:, None] * theta / shares / rows)[index]  # by eta, (n, K)
+        gradient = eta * (slope - (eta * slope).sum(axis=1, keepdims=True))
+        return float(value), gradient[:, 1] if binary else gradient, NOTHING
+
+    return criterion
+
+
+def _minimise(
+    x: npt.NDArray[Any],
+    criterion: Criterion,
+    bias: FloatArray,
+    free: FloatArray,
+    l2: float,
+    max_iter: int,
+    progress: Progress | None,
+) -> tuple[FloatArray, FloatArray, FloatArray, OptimizeResult]:
+    """Minimise criterion(x w + b, free) + l2 |w|^2 from w = 0 and return w, b, free, result."""
+    x = x.astype(np.float64)
+    shape = (x.shape[1], *bias.shape)
+    ends = np.cumsum([np.prod(shape, dtype=int), bias.size])
+
+    def parts(point: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        weights, bias_now, free_now = np.split(point, ends)
+        return weights.reshape(shape), bias_now.reshape(bias.shape), free_now
+
+    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+        weights, bias_now, free_now = parts(point)
+        value, by_logits, by_free = criterion(x @ weights + bias_now, free_now)
+        by_weights = x.T @ by_logits + 2 * l2 * weights
+        gradient = (by_weights.ravel(), np.ravel(by_logits.sum(axis=0)), by_free)
+        return value + l2 * float((weights**2).sum()), np.concatenate(gradient)
+
+    steps = 0
+
+    def after_step(_: FloatArray) -> None:
+        nonlocal steps
+        steps += 1
+        if progress:
+            progress(steps, max_iter, "fitting a linear model")
+
+    start = np.concatenate((np.zeros(ends[0]), bias.ravel(), free))
+    options = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-12, "gtol": 1e-7}
+    result = minimize(
+        objective, start, jac=True, method="L-BFGS-B", callback=after_step, options=options
+    )
+    return *parts(result.x), result
+
+
+def _start(prior: FloatArray, binary: bool) -> FloatArray:
+    """Return the bias that predicts a prior (K,) everywhere: shape () or (K,)."""
+    prior = np.clip(prior, START_MARGIN / 10, 1)
+    log_prior = np.log(prior)
+    return np.asarray(log_prior[1] - log_prior[0] if binary else log_prior)
+
+
+def _linear_fit(
+    weights: FloatArray,
+    bias: FloatArray,
+    base_prior: float | FloatArray,
+    set_priors: FloatArray,
+    result: OptimizeResult,
+) -> LinearFit:
+    """Put together what a fit leaves behind."""
+    return LinearFit(
+        weights,
+        bias,
+        base_prior,
+        set_priors,
+        iterations=int(result.nit),
+        loss=float(result.fun),
+        converged=bool(result.success),
+    )
+
+
+def _index(sets: UnlabeledSets) -> torch.Tensor:
+    """Return the set of each row as torch wants it."""
+    return torch.from_numpy(sets.set_index).long()
+
+
+def _checked_errors(prior_errors: npt.ArrayLike | None, num_sets: int) -> FloatArray | None:
+    """Return the errors of the set priors (m,), or say what is wrong with them."""
+    if prior_errors is None:
+        return None
+    errors = np.asarray(prior_errors, dtype=np.float64)
+    if errors.shape != (num_sets,):
+        raise InputError(
+            f"prior_errors must hold one number per set ({num_sets}); got shape {errors.shape}"
+        )
+    wrong = ~(np.isfinite(errors) & (errors >= 0))
+    if wrong.any():
+        j = int(wrong.argmax())
+        raise InputError(
+            f"prior_errors must be finite and at least 0; got {errors[j]} for set {j}. "
+            "Use 0 for a prior that is certain"
+        )
+    return errors
