@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from unmix.assess import labeled
-from unmix.assess.cells import fit_cells, join_small_sets
+from unmix.assess.cells import contributions, fit_cells, join_small_sets
 from unmix.assess.evaluation import evaluate
 from unmix.assess.fit_test import chi_square_test, score_bins
 from unmix.assess.rates import fit_class_rates, share_covariance
@@ -168,13 +168,13 @@ def test_three_classes_are_covered_and_tested():
 def test_errors_of_stated_shares_widen_intervals_and_bend_nothing():
     tpr, _, accuracy, auc = binary_truth()
     found = []
-    for seed in range(REPETITIONS):
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         logits, index, stated, _ = binary_sets(rng, rows=300, share_error=0.08)
         found.append(evaluate(logits, index, stated, TARGET, prior_errors=np.full(20, 0.08)))
-    assert sum(covers(f.accuracy, accuracy) for f in found) >= 90
-    assert sum(covers(f.auc, auc) for f in found) >= 90
-    assert sum(f.fit_test.p_value < 0.05 for f in found) <= 10
+    assert sum(covers(f.accuracy, accuracy) for f in found) >= 54
+    assert sum(covers(f.auc, auc) for f in found) >= 54
+    assert sum(f.fit_test.p_value < 0.05 for f in found) <= 6
     # Plain least squares would pull TPR down by about 0.02 (dilution).
     assert np.mean([f.tpr.value for f in found]) == pytest.approx(tpr, abs=0.01)
     assert "errors of the stated shares" in found[0].method
@@ -183,14 +183,14 @@ def test_errors_of_stated_shares_widen_intervals_and_bend_nothing():
 def test_many_tiny_sets_are_joined_and_keep_level_and_coverage():
     _, _, accuracy, auc = binary_truth()
     covered, rejected = np.zeros(2), 0
-    for seed in range(60):
+    for seed in range(40):
         logits, index, stated, _ = binary_sets(np.random.default_rng(seed), 1000, rows=3)
         found = evaluate(logits, index, stated, TARGET)
         covered += [covers(found.accuracy, accuracy), covers(found.auc, auc)]
         rejected += found.fit_test.p_value < 0.05
         assert sum(entry.rows for entry in found.fit_test.sets) == 3000
-    assert covered.min() >= 54
-    assert rejected <= 6
+    assert covered.min() >= 36
+    assert rejected <= 4
     assert all(len(entry.set_ids) >= 14 for entry in found.fit_test.sets)
 
 
@@ -242,6 +242,13 @@ def test_pure_sets_give_the_labeled_numbers():
     n = np.bincount(labels)[1]
     deviation = np.sqrt(found.tpr.value * (1 - found.tpr.value) / n)
     assert (found.tpr.high - found.tpr.low) / 2 == pytest.approx(1.959964 * deviation, rel=1e-4)
+    # DeLong: what each row adds is its rank among the rows of the other class.
+    positives, negatives = np.sort(logits[labels == 1]), np.sort(logits[labels == 0])
+    of_positives = np.searchsorted(negatives, positives) / len(negatives)
+    of_negatives = np.searchsorted(positives, negatives) / len(positives)
+    variance = of_positives.var() / len(positives) + of_negatives.var() / len(negatives)
+    half = (found.auc.high - found.auc.low) / 2
+    assert half == pytest.approx(1.959964 * np.sqrt(variance), rel=1e-2)
     assert found.fit_test.degrees == 0
     assert "Two sets cannot test the assumption" in found.fit_test.verdict
 
@@ -278,6 +285,33 @@ def test_share_covariance_of_counts_is_the_multinomial_one():
     assert share_covariance(np.array([[0.1, 0.1]]))[0] == pytest.approx(
         0.01 * np.array([[1, -1], [-1, 1]])
     )
+
+
+def test_thin_cells_are_merged_and_cost_their_degree():
+    priors = np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.4, 0.6]])
+    rates = np.array([[0.60, 0.39, 0.008, 0.002], [0.01, 0.04, 0.35, 0.60]])
+    fitted = priors @ rates
+    _, cells = contributions(200 * fitted, priors, rates, fitted, None)
+    # 200 rows: set 0 expects 120, 78, 1.6, 0.4; set 2 expects 2, 8, 70, 120; the others are full.
+    assert cells.tolist() == [2, 4, 3, 4]
+    counts = 200 * fitted + np.array([[0, 0, 4, 0], [0, 0, 0, 0], [3, 0, 0, 0], [0, 0, 0, 0]])
+    counts[0, 0] -= 4
+    counts[2, 3] -= 3
+    parts, _ = contributions(counts, priors, rates, fitted, None)
+    # Set 0: (-4)^2/120 + 4^2/80. Set 2: 3^2/10 + (-3)^2/120, its first two cells being one.
+    assert parts == pytest.approx([16 / 120 + 16 / 80, 0, 9 / 10 + 9 / 120, 0], abs=1e-12)
+
+
+def test_a_set_is_judged_fairly_even_where_it_pulls_the_fit():
+    names = tuple("abcd")
+    own = []
+    for seed in range(150):
+        logits, index, stated, _ = binary_sets(np.random.default_rng(seed), 4, 300)
+        theta = np.stack([1 - stated, stated], axis=1)
+        found = chi_square_test(score_bins(logits), index, theta, names)
+        own += [entry.chi_square / entry.degrees for entry in found.sets]
+    # Half of what four sets say goes into the two class rates; uncorrected this would be 0.5.
+    assert np.mean(own) == pytest.approx(1, abs=0.15)
 
 
 def test_small_sets_are_joined_with_those_of_similar_share():

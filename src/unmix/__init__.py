@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from unmix.core.transition import Transition as Transition
     from unmix.data.draw import draw_sets as draw_sets
     from unmix.data.sets import UnlabeledSets as UnlabeledSets
+    from unmix.learn.estimator import UnmixClassifier as UnmixClassifier
 
 _PLACES = {
     "Transition": "unmix.core.transition",
     "UnlabeledSets": "unmix.data.sets",
+    "UnmixClassifier": "unmix.learn.estimator",
     "draw_sets": "unmix.data.draw",
     "ssc_cross_entropy": "unmix.core.losses",
     "ssc_squared_error": "unmix.core.losses",
@@ -27,6 +29,7 @@ _PLACES = {
 __all__ = [
     "Transition",
     "UnlabeledSets",
+    "UnmixClassifier",
     "draw_sets",
     "ssc_cross_entropy",
     "ssc_squared_error",

@@ -91,7 +91,9 @@ def fit_cells(
         if covariance is not None:
             deviations = rates - priors @ class_rates
             moves = share_moves(deviations, fitted, sizes, class_rates, covariance)
-            shares = priors + np.einsum("jkl,jl->jk", covariance, moves)
+            last, shares = shares, priors + np.einsum("jkl,jl->jk", covariance, moves)
+            if abs(shares - last).max() < 1e-8:
+                break
     return class_rates, fitted
 
 

@@ -147,7 +147,7 @@ def fit_class_rates(
                 covariance,
                 share_moves(deviations, fitted, sizes, class_rates, covariance),
             )
-            if abs(refined - last).max() < 1e-10:
+            if abs(refined - last).max() < 1e-8:
                 break
     return RateFit(class_rates, combination, fitted, sizes, refined, covariance)
 

@@ -12,7 +12,7 @@ import numpy as np
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 
-__all__ = ["UnlabeledSets"]
+__all__ = ["UnlabeledSets", "held_out_rows"]
 
 Array = np.ndarray[Any, Any]
 
@@ -90,16 +90,27 @@ class UnlabeledSets:
         Drawn sets overlap, so the split is by pool row: a held-out image appears in no kept set.
         Other rows are split inside each set, so that every set keeps its part of both sides.
         """
-        if not 0 < share < 1:
-            raise InputError(f"the held-out share must lie between 0 and 1; got {share}")
         if self.source is not None:
+            _check_share(share)
             pool = np.unique(self.source)
             out = rng.permutation(pool)[: max(1, round(share * len(pool)))]
             mask = np.isin(self.source, out)
         else:
-            order = np.argsort(self.set_index + rng.random(len(self)), kind="stable")
-            rank = np.empty(len(self), dtype=np.int64)
-            starts = np.cumsum(self.set_sizes) - self.set_sizes
-            rank[order] = np.arange(len(self)) - np.repeat(starts, self.set_sizes)
-            mask = rank < np.round(share * self.set_sizes)[self.set_index]
+            mask = held_out_rows(self.set_index, share, rng)
         return self.rows(~mask), self.rows(mask)
+
+
+def held_out_rows(set_index: Array, share: float, rng: np.random.Generator) -> Array:
+    """Choose the same share of the rows of each set at random, as a mask of shape (n,)."""
+    _check_share(share)
+    sizes = np.bincount(set_index)
+    order = np.argsort(set_index + rng.random(len(set_index)), kind="stable")
+    rank = np.empty(len(set_index), dtype=np.int64)  # place of a row inside its set
+    rank[order] = np.arange(len(set_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return np.asarray(rank < np.round(share * sizes)[set_index])
+
+
+def _check_share(share: float) -> None:
+    """Refuse a held-out share that leaves one side empty."""
+    if not 0 < share < 1:
+        raise InputError(f"the held-out share must lie between 0 and 1; got {share}")

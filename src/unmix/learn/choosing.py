@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from unmix.core.shares import share_by_likelihood, share_by_mean
-from unmix.data.sets import UnlabeledSets
+from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.learners import Setup, fit_learner, move_logits, set_log_loss
 
@@ -117,8 +117,7 @@ def best_model(
         thinned = _thin(first, max_rows, rng)
         views = {name: view.rows(thinned) for name, view in views.items()}
         first = next(iter(views.values()))
-    out = np.zeros(len(first), dtype=bool)
-    out[_thin(first, max(1, len(first) // 4), rng)] = True
+    out = held_out_rows(first.set_index, 0.25, rng)
     losses = {}
     for setup in setups:
         view = views[setup.model_name]
@@ -147,12 +146,8 @@ def _only(sets: UnlabeledSets, mask: Array) -> UnlabeledSets:
 
 
 def _thin(sets: UnlabeledSets, num_rows: int, rng: np.random.Generator) -> Array:
-    """Return indices of about `num_rows` rows, the same share of each set, at least one of each."""
-    order = np.argsort(sets.set_index + rng.random(len(sets)), kind="stable")
-    sizes = sets.set_sizes
-    rank = np.arange(len(sets)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    share = num_rows / len(sets)
-    return np.sort(order[rank < np.maximum(1, np.round(share * sizes))[sets.set_index[order]]])
+    """Return indices of about `num_rows` rows, the same share of each set."""
+    return held_out_rows(sets.set_index, num_rows / len(sets), rng).nonzero()[0]
 
 
 def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:

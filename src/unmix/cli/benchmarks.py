@@ -1,55 +1,14 @@
-"""The command line: parse, call, print. Rooms are imported when a command needs them."""
+"""Commands about the benchmarks of the paper: train, methods, data, demo."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
-from unmix.errors import DivergenceError, InputError
-
-__all__ = ["main"]
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
-class OneLineErrors(click.Group):
-    """Turns the user's mistakes into one line and exit code 2, ours into exit code 1."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run a command and translate what it raises."""
-        try:
-            return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
-            raise
-        except KeyboardInterrupt:
-            _fail("stopped", 130)
-        except Exception as error:
-            if ctx.params.get("debug"):
-                raise
-            if isinstance(error, InputError | DivergenceError):
-                _fail(str(error), 2)
-            if isinstance(error, OSError):
-                where = f"{error.filename}: " if error.filename else ""
-                _fail(f"{where}{error.strerror or error}", 2)
-            _fail(f"{type(error).__name__}: {error} (unmix --debug ... shows where)", 1)
-
-
-def _fail(message: str, code: int) -> None:
-    """Print one line on standard error and stop."""
-    line = " ".join(message.split())
-    click.echo(f"unmix: {line}", err=True)
-    sys.exit(code)
-
-
-@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="unmix")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:
-    """Train a classifier from sets whose class shares are known, and judge it without labels."""
+from unmix.cli.group import json_option, main
 
 
 @main.command()
@@ -199,7 +158,3 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     click.echo(f"Test error with all {rows:,} labels:  {100 * labeled['test_error']:.1f} %")
     click.echo(f"The sets are worth about {worth:,.0f} labels.")
     click.echo(f"Learning curves: {picture}")
-
-
-if __name__ == "__main__":
-    main()

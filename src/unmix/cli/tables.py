@@ -1,0 +1,401 @@
+"""Commands about your own tables: fit, predict, evaluate, diagnose, prevalence."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unmix.cli.group import json_option, main
+from unmix.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from unmix.assess.evaluation import Evaluation
+    from unmix.learn.estimator import UnmixClassifier
+
+set_option = click.option("--sets", "set_column", required=True, help="Column with the set id.")
+priors_option = click.option(
+    "--priors",
+    "priors_file",
+    required=True,
+    type=click.Path(),
+    help="Table with each set's share: CSV or Parquet.",
+)
+target_option = click.option(
+    "--target-prior", type=float, help="Share of positives where the classifier is used."
+)
+
+
+@main.command()
+@click.argument("rows", type=click.Path())
+@set_option
+@priors_option
+@click.option("-o", "--output", required=True, type=click.Path(), help="Folder for the model.")
+@target_option
+@click.option("--model", default="auto", show_default=True, help="auto, linear, boosting or mlp.")
+@click.option("--method", default="auto", show_default=True, help="auto, ssc or proportion.")
+@click.option("--prior-error", type=float, help="Standard error of the shares: refine them.")
+@click.option("--drop", multiple=True, help="Column to leave out; repeat for more.")
+@click.option("--held-out", default=0.2, show_default=True, help="Share of rows to judge it by.")
+@click.option("--allow-unused-priors", is_flag=True, help="Accept shares of sets without rows.")
+@click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
+@click.option("--seed", default=0, show_default=True)
+@json_option
+def fit(
+    rows: str,
+    set_column: str,
+    priors_file: str,
+    output: str,
+    target_prior: float | None,
+    model: str,
+    method: str,
+    prior_error: float | None,
+    drop: tuple[str, ...],
+    held_out: float,
+    allow_unused_priors: bool,
+    overwrite: bool,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Train a classifier from ROWS and published shares, and report how good it is.
+
+    The folder gets the model and report.html, which says in plain words whether to believe it.
+    """
+    import numpy as np
+
+    from unmix.assess.estimates import plain
+    from unmix.assess.judgement import judge
+    from unmix.data.priors import match_sets, read_priors
+    from unmix.data.sets import held_out_rows
+    from unmix.data.tables import read_rows
+    from unmix.files import atomic_folder
+    from unmix.learn.estimator import UnbelievableWarning, UnmixClassifier
+    from unmix.learn.saved import write_model
+    from unmix.report.page import render_report
+
+    # The folder is claimed first: an hour of training must not end at a full or read-only disk.
+    with atomic_folder(output, overwrite=overwrite) as folder:
+        priors = read_priors(priors_file, set_column)
+        frame = read_rows(rows, set_column=set_column)
+        sets = frame.pop(set_column).to_numpy()
+        frame = _without(frame, drop, rows)
+        unused = "drop" if allow_unused_priors else "error"
+        set_index, used = match_sets(sets, priors, unused=unused)
+        out = np.zeros(len(frame), dtype=bool)
+        if held_out:
+            out = held_out_rows(set_index, held_out, np.random.default_rng([seed, 7]))
+        clf = UnmixClassifier(
+            priors.keep(used),
+            target_prior=target_prior,
+            model=model,
+            method=method,
+            prior_error=prior_error,
+            random_state=seed,
+            verbose=not as_json,
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UnbelievableWarning)
+            clf.fit(frame[~out], sets[~out])
+        judgement = judge(clf, frame[out], sets[out])
+        write_model(clf, folder)
+        (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
+    for warning in caught:
+        click.echo(f"warning: {warning.message}", err=True)
+    if as_json:
+        keys = ("method", "model", "target_prior", "leave_sets_out", "believable", "sentences")
+        record = {key: plain(getattr(judgement, key)) for key in keys}
+        record["worth_in_labels"] = judgement.diagnosis.worth_in_labels
+        record["set_priors"] = dict(zip(judgement.set_ids, judgement.refined_priors, strict=True))
+        evaluation = judgement.evaluation
+        record["evaluation"] = None if evaluation is None else _brief(evaluation)
+        record["output"] = output
+        click.echo(json.dumps(plain(record)))
+        return
+    numbers = frame.shape[1] - len(clf.encoder_.categorical)
+    click.echo(f"{numbers} number and {len(clf.encoder_.categorical)} text columns.")
+    for sentence in judgement.sentences:
+        click.echo(sentence)
+    if judgement.leave_sets_out:
+        errors = ", ".join(f"{k} {v:.3f}" for k, v in judgement.leave_sets_out.items())
+        click.echo(f"Share error on hidden sets: {errors}.")
+    click.echo(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("rows", type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="CSV or Parquet to write.")
+@target_option
+@click.option("--keep", multiple=True, help="Column of ROWS to keep; repeat, or --keep all.")
+@json_option
+def predict(
+    model: str,
+    rows: str,
+    output: str,
+    target_prior: float | None,
+    keep: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Score ROWS with a saved MODEL, in constant memory however large the file is."""
+    from unmix.data.tables import column_names, count_rows, scan_rows, write_rows
+    from unmix.learn.estimator import UnmixClassifier
+    from unmix.progress import progress_bar
+
+    clf = UnmixClassifier.load(model)
+    if target_prior is not None:
+        clf.retarget(target_prior)
+    available = column_names(rows)
+    _require_columns(clf, available, rows)
+    kept = list(available) if keep == ("all",) else list(keep)
+    absent = [name for name in kept if name not in available]
+    if absent:
+        raise InputError(f"{rows} has no column {absent[0]!r} to keep; it has {_listed(available)}")
+    taken = [name for name in kept if name in _output_columns(clf)]
+    if taken:
+        raise InputError(f"column {taken[0]!r} of {rows} would be overwritten; rename it")
+    columns = list(dict.fromkeys([*clf.encoder_.columns, *kept]))
+    unseen: dict[str, tuple[int, str]] = {}
+    total = count_rows(rows)
+    with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
+
+        def scored() -> Iterator[pd.DataFrame]:
+            done = 0
+            for frame in scan_rows(rows, columns=columns, dtypes=_text_columns(clf, columns)):
+                for name, (count, example) in clf.encoder_.unseen(frame).items():
+                    unseen[name] = (unseen.get(name, (0, example))[0] + count, example)
+                done += len(frame)
+                progress(done, total, "")
+                yield _scores(clf, frame, kept)
+
+        written = write_rows(output, scored())
+    for name, (count, example) in unseen.items():
+        click.echo(
+            f"note: column {name!r} holds categories that training did not see, such as "
+            f"{example!r}, in {count:,} rows; they count as unknown",
+            err=True,
+        )
+    if as_json:
+        record = {"rows": written, "output": output, "target_prior": clf.target_prior_.tolist()}
+        click.echo(json.dumps(record | {"unseen": {k: v[0] for k, v in unseen.items()}}))
+        return
+    click.echo(f"{written:,} rows scored: {output}")
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("rows", type=click.Path())
+@set_option
+@priors_option
+@click.option("--labels", "label_column", help="Column with the classes, if you have it.")
+@json_option
+def evaluate(
+    model: str,
+    rows: str,
+    set_column: str,
+    priors_file: str,
+    label_column: str | None,
+    as_json: bool,
+) -> None:
+    """Judge a saved MODEL on ROWS it was not trained on, without labels.
+
+    With --labels the same numbers from labels stand beside them.
+    """
+    from unmix.assess.judgement import evaluate_classifier
+    from unmix.data.priors import read_priors
+    from unmix.data.tables import column_names, read_rows
+    from unmix.learn.estimator import UnmixClassifier
+
+    clf = UnmixClassifier.load(model)
+    priors = read_priors(priors_file, set_column)
+    available = column_names(rows)
+    _require_columns(clf, available, rows)
+    if label_column is not None and label_column not in available:
+        raise InputError(f"{rows} has no column {label_column!r}; it has {_listed(available)}")
+    frame = read_rows(rows, set_column=set_column)
+    labels = None if label_column is None else frame[label_column].to_numpy()
+    sets = frame[set_column].to_numpy()
+    features = frame[clf.encoder_.columns]
+    result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
+    if as_json:
+        click.echo(json.dumps(result.to_dict()))
+        return
+    _print_evaluation(result)
+
+
+@main.command()
+@click.argument("rows", type=click.Path())
+@set_option
+@priors_option
+@target_option
+@json_option
+def diagnose(
+    rows: str, set_column: str, priors_file: str, target_prior: float | None, as_json: bool
+) -> None:
+    """Say whether these sets can work at all, before any training."""
+    import numpy as np
+
+    from unmix.assess.diagnosis import diagnose as diagnose_sets
+    from unmix.data.priors import match_sets, read_priors
+    from unmix.data.tables import scan_rows
+
+    priors = read_priors(priors_file, set_column)
+    sizes = np.zeros(len(priors), dtype=np.int64)
+    for frame in scan_rows(rows, columns=[set_column], set_column=set_column):
+        set_index, _ = match_sets(frame[set_column].to_numpy(), priors, unused="keep")
+        sizes += np.bincount(set_index, minlength=len(priors))
+    found = diagnose_sets(
+        priors.set_priors,
+        sizes,
+        set_ids=[str(i) for i in priors.set_ids],
+        prior_errors=priors.standard_errors,
+        target_prior=target_prior,
+    )
+    if as_json:
+        click.echo(json.dumps(found.to_dict()))
+        return
+    click.echo(f"{found.num_rows:,} rows in {found.num_sets:,} sets.")
+    click.echo(found.expectation)
+    for finding in found.findings:
+        cure = f" {finding.cure}" if finding.cure and finding.level != "ok" else ""
+        click.echo(f"{finding.level:8} {finding.message}{cure}")
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("rows", type=click.Path())
+@set_option
+@json_option
+def prevalence(model: str, rows: str, set_column: str, as_json: bool) -> None:
+    """Estimate the class shares of new sets in ROWS, with intervals."""
+    import numpy as np
+    import pandas as pd
+
+    from unmix.assess.prevalence import prevalence as estimate
+    from unmix.data.tables import column_names, scan_rows
+    from unmix.learn.estimator import UnmixClassifier
+
+    clf = UnmixClassifier.load(model)
+    _require_columns(clf, column_names(rows), rows)
+    columns = list(dict.fromkeys([*clf.encoder_.columns, set_column]))
+    logits, names = [], []
+    types = _text_columns(clf, columns)
+    for frame in scan_rows(rows, columns=columns, set_column=set_column, dtypes=types):
+        logits.append(clf.decision_function(frame[clf.encoder_.columns]))
+        names.append(frame[set_column].to_numpy())
+    codes, ids = pd.factorize(np.concatenate(names))
+    target = clf.target_prior_
+    result = estimate(
+        np.concatenate(logits),
+        codes,
+        len(ids),
+        float(target[1]) if len(target) == 2 else target,
+        set_ids=[str(i) for i in ids],
+        assumption="label shift" if clf.method_ == "ssc" else "covariate shift",
+    )
+    if as_json:
+        click.echo(json.dumps(result.to_dict()))
+        return
+    click.echo(f"{'set':24} {'rows':>9}  share (95 % interval)")
+    for entry in result.sets:
+        click.echo(f"{entry.set_id:24} {entry.rows:>9,}  {_share_text(entry, clf.classes_)}")
+
+
+def _without(frame: pd.DataFrame, drop: tuple[str, ...], rows: str) -> pd.DataFrame:
+    """Return the features, without the columns the user wants to leave out."""
+    absent = [name for name in drop if name not in frame.columns]
+    if absent:
+        raise InputError(f"{rows} has no column {absent[0]!r} to drop; it has {_listed(frame)}")
+    frame = frame.drop(columns=list(drop))
+    if frame.shape[1] == 0:
+        raise InputError(f"{rows} has no column besides the set column; add features")
+    return frame
+
+
+def _listed(names: Any) -> str:
+    """Return column names for a message, at most ten."""
+    shown = [repr(str(name)) for name in names]
+    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
+    return ", ".join(shown[:10]) + more
+
+
+def _require_columns(clf: UnmixClassifier, available: tuple[str, ...], rows: str) -> None:
+    """Refuse a table that lacks a column of the model."""
+    absent = [name for name in clf.encoder_.columns if name not in available]
+    if absent:
+        raise InputError(
+            f"{rows} lacks {_listed(absent)}, which the model needs; it has {_listed(available)}"
+        )
+
+
+def _text_columns(clf: UnmixClassifier, columns: list[str]) -> dict[str, str]:
+    """Return which columns to read as text: those that were text in training."""
+    names = clf.encoder_.columns
+    text = {names[i] for i in clf.encoder_.categorical}
+    return {name: "str" for name in columns if name in text}
+
+
+def _output_columns(clf: UnmixClassifier) -> list[str]:
+    """Return the names of the columns that scoring adds."""
+    if len(clf.classes_) == 2:
+        return ["probability", "prediction"]
+    return [*(f"probability_{name}" for name in clf.classes_), "prediction"]
+
+
+def _scores(clf: UnmixClassifier, frame: pd.DataFrame, kept: list[str]) -> pd.DataFrame:
+    """Return the kept columns with the scores beside them."""
+    features = frame[clf.encoder_.columns]
+    probability = clf.predict_proba(features)
+    scored = frame[kept].copy()
+    columns = probability[:, 1:] if len(clf.classes_) == 2 else probability
+    for name, values in zip(_output_columns(clf), columns.T, strict=False):
+        scored[name] = values
+    scored["prediction"] = clf.classes_[probability.argmax(axis=1)]
+    return scored
+
+
+def _brief(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the numbers of an evaluation without its curves."""
+    from unmix.assess.estimates import plain
+
+    names = ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr")
+    test = evaluation.fit_test
+    return {name: plain(getattr(evaluation, name)) for name in names} | {
+        "rows": evaluation.rows,
+        "p_value": plain(test.p_value),
+        "misfits": list(test.misfits),
+    }
+
+
+def _print_evaluation(result: Evaluation) -> None:
+    """Print the numbers, with labels beside them if there are any, and the verdict."""
+    labeled = result.labeled
+    beside = "" if labeled is None else "  with labels"
+    click.echo(f"{result.rows:,} rows in {result.num_sets:,} sets; 95 % intervals.")
+    click.echo(f"{'':18} without labels{'':12}{beside}")
+    for name in ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr"):
+        estimate = getattr(result, name)
+        if estimate is None:
+            continue
+        known = "" if labeled is None else f"  {getattr(labeled, name):.3f}"
+        interval = f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+        click.echo(f"{name.replace('_', ' '):18} {interval:26}{known}")
+    if result.confusion is not None:
+        click.echo("share of each decision (column) in each class (row):")
+        for row in result.confusion.value:
+            click.echo("  " + "  ".join(f"{value:6.3f}" for value in row))
+    click.echo(result.fit_test.verdict)
+    if result.fit_test.misfits:
+        click.echo(f"Sets that do not fit: {_listed(result.fit_test.misfits)}")
+
+
+def _share_text(entry: Any, classes: Any) -> str:
+    """Return a share with its interval, or one per class."""
+    if isinstance(entry.share, float):
+        return f"{entry.share:.3f} ({entry.low:.3f} to {entry.high:.3f})"
+    parts = zip(classes, entry.share, entry.low, entry.high, strict=True)
+    return ", ".join(f"{c} {s:.3f} ({lo:.3f} to {hi:.3f})" for c, s, lo, hi in parts)
