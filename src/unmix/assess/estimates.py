@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.special import ndtri
 
 __all__ = ["Estimate", "Share", "frozen_share", "normal_interval", "plain"]
 
@@ -36,7 +36,7 @@ def normal_interval(value: float, variance: float, confidence: float) -> Estimat
     1.0
     """
     inside = min(max(float(value), 0.0), 1.0)
-    half = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(max(float(variance), 0.0))
+    half = float(ndtri((1 + confidence) / 2)) * math.sqrt(max(float(variance), 0.0))
     return Estimate(inside, max(inside - half, 0.0), min(inside + half, 1.0))
 
 

@@ -146,7 +146,8 @@ def judge(
         prior_errors=clf.prior_errors_,
         target_prior=_target(clf),
     )
-    evaluation, histograms = None, ()
+    evaluation: Evaluation | None = None
+    histograms: tuple[ScoreHistogram, ...] = ()
     if X is not None and len(X):
         evaluation = evaluate_classifier(clf, X, sets, labels=labels)
         histograms = _histograms(clf, X, sets)

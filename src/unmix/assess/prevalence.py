@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.priors import set_names
@@ -136,5 +136,5 @@ def _within_errors(
     shares: FloatArray, errors: FloatArray, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return share -+ z standard errors, cut off at 0 and 1."""
-    half = norm.ppf((1 + confidence) / 2) * errors
+    half = ndtri((1 + confidence) / 2) * errors
     return (shares - half).clip(0, 1), (shares + half).clip(0, 1)

@@ -105,7 +105,7 @@ def prior_matrix(set_priors: npt.ArrayLike, names: tuple[str, ...]) -> FloatArra
     Two classes, (m,), become the columns (1 - set_priors, set_priors).
     """
     priors = np.asarray(set_priors, dtype=np.float64)
-    _check_shape(priors, "set_priors", len(names))
+    _check_shape(priors, len(names))
     for problem in prior_problems(priors, names):
         raise InputError(f"{problem.message} {problem.cure}")
     if priors.ndim == 1:
@@ -130,11 +130,11 @@ def prior_covariance(
     return share_covariance(np.stack([errors, errors], axis=1) if errors.ndim == 1 else errors)
 
 
-def _check_shape(priors: FloatArray, name: str, num_sets: int) -> None:
+def _check_shape(priors: FloatArray, num_sets: int) -> None:
     """Refuse an array that is not one share, or one row of shares, per set."""
     if priors.ndim not in (1, 2) or len(priors) != num_sets or priors.shape[1:] == (1,):
         raise InputError(
-            f"{name} must have shape ({num_sets},) or ({num_sets}, K), one entry per set; "
+            f"set_priors must have shape ({num_sets},) or ({num_sets}, K), one entry per set; "
             f"got {priors.shape}."
         )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from scipy.special import ndtri
 from sklearn.isotonic import isotonic_regression
 
 from unmix.assess.estimates import Estimate, normal_interval
@@ -165,7 +165,7 @@ def _curve(
     rates = set_priors[:, 0] * negatives + set_priors[:, 1] * positives  # (grid, m)
     spread = rates * (1 - rates) / sizes + (positives - negatives) ** 2 * share_errors
     weights = combination[1] - slope[:, None] * combination[0]
-    half = norm.ppf((1 + confidence) / 2) * np.sqrt(np.sum(weights**2 * spread, axis=1))
+    half = ndtri((1 + confidence) / 2) * np.sqrt(np.sum(weights**2 * spread, axis=1))
     return Roc(
         fpr=tuple(GRID.tolist()),
         tpr=tuple(height.tolist()),

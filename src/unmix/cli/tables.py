@@ -84,8 +84,9 @@ def fit(
         frame = read_rows(rows, set_column=set_column)
         sets = frame.pop(set_column).to_numpy()
         frame = _without(frame, drop, rows)
-        unused = "drop" if allow_unused_priors else "error"
-        set_index, used = match_sets(sets, priors, unused=unused)
+        set_index, used = match_sets(
+            sets, priors, unused="drop" if allow_unused_priors else "error"
+        )
         out = np.zeros(len(frame), dtype=bool)
         if held_out:
             out = held_out_rows(set_index, held_out, np.random.default_rng([seed, 7]))

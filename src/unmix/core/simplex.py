@@ -26,7 +26,7 @@ def nearest_in_simplex(rows: FloatArray) -> FloatArray:
     descending = -np.sort(-rows, axis=1)
     excess = (np.cumsum(descending, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
     last = np.sum(descending > excess, axis=1) - 1
-    return np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0)
+    return np.asarray(np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0))
 
 
 def set_sums(values: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
@@ -64,20 +64,20 @@ def _projected_step(
     """Take one projected Newton step in each set and tell which sets need no further one."""
     num_sets, num_classes = shares.shape
     rows = np.bincount(index, minlength=num_sets)
-    ratios = likelihoods / np.sum(likelihoods * shares[index], axis=1, keepdims=True)
+    ratios = likelihoods / _mixed(likelihoods, index, shares)[:, None]
     gradient = set_sums(ratios, index, num_sets) / rows[:, None] - 1
     curvature = _outer_sums(ratios, index, num_sets) / rows[:, None, None]
     distance = abs(shares - np.maximum(shares + gradient, 0)).max(axis=1)  # 0 at the maximum
     # Shares held at 0 get a plain gradient step: projecting a Newton step could lead downhill.
     held = (shares <= np.minimum(distance, 1e-2)[:, None]) & (gradient < 0)
-    mixed = held[:, :, None] | held[:, None, :]
+    touched = held[:, :, None] | held[:, None, :]
     diagonal = np.eye(num_classes, dtype=bool)
-    curvature = np.where(mixed & ~diagonal, 0.0, curvature) + 1e-12 * np.eye(num_classes)
+    curvature = np.where(touched & ~diagonal, 0.0, curvature) + 1e-12 * np.eye(num_classes)
     direction = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
 
     def objective(candidate: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore"):
-            logs = np.log(np.sum(likelihoods * candidate[index], axis=1))
+            logs = np.log(_mixed(likelihoods, index, candidate))
         means = set_sums(logs, index, num_sets) / rows
         return np.asarray(means - candidate.sum(axis=1))
 
@@ -98,6 +98,11 @@ def _projected_step(
     return moved, (distance <= 1e-10) | ~accepted
 
 
+def _mixed(likelihoods: FloatArray, index: IntArray, shares: FloatArray) -> FloatArray:
+    """Return p(x) of each row in its set at the set's class shares (n,)."""
+    return np.asarray(np.einsum("nk,nk->n", likelihoods, shares[index]))
+
+
 def _outer_sums(columns: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
     """Sum the outer product of each row with itself over each set: (n, K) -> (m, K, K)."""
     num_classes = columns.shape[1]
@@ -113,8 +118,8 @@ def _outer_sums(columns: FloatArray, index: IntArray, num_sets: int) -> FloatArr
 def simplex_errors(likelihoods: FloatArray, index: IntArray, shares: FloatArray) -> FloatArray:
     """Return standard errors of shares that sum to 1, from the observed information (m, K)."""
     num_sets, num_classes = shares.shape
-    mixed = np.sum(likelihoods * shares[index], axis=1, keepdims=True)
-    information = _outer_sums(likelihoods / mixed, index, num_sets)
+    mixed = _mixed(likelihoods, index, shares)
+    information = _outer_sums(likelihoods / mixed[:, None], index, num_sets)
     # Directions inside the simplex: each class against the last.
     basis = np.vstack([np.eye(num_classes - 1), -np.ones(num_classes - 1)])
     inside = basis.T @ information @ basis

@@ -293,6 +293,7 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if error is None:
             return priors.standard_errors
         if isinstance(error, Mapping | pd.Series):
+            error = dict(error)
             absent = [i for i in priors.set_ids if i not in error]
             if absent:
                 raise InputError(f"prior_error has no entry for set {absent[0]!r}")

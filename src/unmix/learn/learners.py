@@ -138,7 +138,7 @@ def set_log_loss(logits: Array, transition: Transition, set_index: Array) -> flo
 def move_logits(logits: Array, from_prior: Array, to_prior: Array) -> Array:
     """Move logits from one class prior (K,) to another: a shift, whatever the rows."""
     shift = np.log(np.asarray(to_prior, float)) - np.log(np.asarray(from_prior, float))
-    return logits + (shift[1] - shift[0]) if logits.ndim == 1 else logits + shift
+    return np.asarray(logits + (shift[1] - shift[0] if logits.ndim == 1 else shift))
 
 
 def _fit_linear(sets: UnlabeledSets, setup: Setup, prior_errors: Array | None) -> Learner:

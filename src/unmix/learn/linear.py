@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,16 +30,20 @@ __all__ = ["LinearFit", "choose_l2", "fit_linear"]
 FloatArray = npt.NDArray[np.float64]
 Method = Literal["ssc", "proportion"]
 Progress = Callable[[int, int, str], None]
+Splits = list[tuple[UnlabeledSets, UnlabeledSets]]
 # (logits, free log-odds of set priors) -> value, derivative by the logits, by the log-odds
 Criterion = Callable[[FloatArray, FloatArray], tuple[float, FloatArray, FloatArray]]
 
 L2_CANDIDATES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+MAX_ITER = 200
 CHOICE_ROWS = 50_000
 CHOICE_FOLDS = 5
 # Stated priors of 0 and 1 have infinite log-odds; if they may be wrong they start here.
 START_MARGIN = 0.01
 # A share of 0 in floating point must not become an infinite risk.
 SMALLEST_SHARE = 1e-100
+# Sets share p(class | x) only roughly, so a large set counts as no more than this many rows.
+MOST_ROWS = 250
 NOTHING = np.empty(0)
 
 
@@ -71,7 +75,7 @@ def fit_linear(
     method: Method,
     l2: float,
     prior_errors: npt.ArrayLike | None = None,
-    max_iter: int = 200,
+    max_iter: int = MAX_ITER,
     progress: Progress | None = None,
 ) -> LinearFit:
     """Fit a linear model to sets whose rows are a matrix.
@@ -100,21 +104,19 @@ def fit_linear(
         ssc           mean of ssc_cross_entropy + l2 |w|^2
           refined     + sum_j (pi_j - stated_j)^2 / (2 s_j^2) / n
         proportion    - sum_j c_j sum_k Theta_jk log(mean of eta_k over set j) + l2 |w|^2
-          weights     c_j proportional to 1 / (s_j^2 + v / n_j): to n_j if priors are certain
+          weights     c_j proportional to 1 / (1 / n_j + 1 / 250 + s_j^2 / v)
+
+    The 250 is measured. With c_j = n_j hidden shares were predicted well only if all sets had
+    exactly the same p(class | x), with equal c_j only if they differed much; this does both.
     """
+    rule = _rule(method)
     errors = _checked_errors(prior_errors, sets.num_sets)
-    transition = sets.transition  # checks the priors
+    Transition(sets.set_priors, sets.set_sizes)  # checks them
     if sets.x.ndim != 2:
-        raise InputError(
-            f"a linear model takes rows of shape (n, d); got {sets.x.shape}. Flatten them"
-        )
+        raise InputError(f"a linear model takes rows of shape (n, d); got {sets.x.shape}")
     if not (np.isfinite(l2) and l2 >= 0):
-        raise InputError(f"l2 must be a number of at least 0; got {l2}")
-    if method == "ssc":
-        return _fit_ssc(sets, transition, l2, errors, max_iter, progress)
-    if method == "proportion":
-        return _fit_proportion(sets, l2, errors, max_iter, progress)
-    raise InputError(f"method must be 'ssc' or 'proportion'; got {method!r}")
+        raise InputError(f"l2 must be a finite number of at least 0; got {l2}")
+    return rule.fit(sets, l2, errors, max_iter, progress)
 
 
 def choose_l2(
@@ -142,29 +144,27 @@ def choose_l2(
     """
     if len(sets) > CHOICE_ROWS:
         _, sets = sets.hold_out(CHOICE_ROWS / len(sets), rng)
+    rule = _rule(method)
+    splits, certain = rule.splits(sets, rng), np.zeros(sets.num_sets)
     descending = sorted(candidates, reverse=True)
-    losses = [0.0] * len(descending)
-    for kept, hidden in _splits(sets, method, rng):
-        for i, l2 in enumerate(descending):
-            if method == "ssc":
-                losses[i] += _set_log_loss(_fit_ssc(kept, kept.transition, l2), hidden)
-            else:
-                losses[i] += _share_error(_fit_proportion(kept, l2), hidden)
+    losses = [
+        sum(rule.judge(rule.fit(kept, l2, certain), hidden) for kept, hidden in splits)
+        for l2 in descending
+    ]
     return descending[int(np.argmin(losses))]
 
 
-def _splits(
-    sets: UnlabeledSets, method: Method, rng: np.random.Generator
-) -> list[tuple[UnlabeledSets, UnlabeledSets]]:
-    """Return pairs (kept, hidden): rows of every set for ssc, whole sets for proportion."""
-    if method == "ssc":
-        return [sets.hold_out(1 / CHOICE_FOLDS, rng)]
+def _split_rows(sets: UnlabeledSets, rng: np.random.Generator) -> Splits:
+    """Return (kept, hidden) with rows of every set on both sides."""
+    return [sets.hold_out(1 / CHOICE_FOLDS, rng)]
+
+
+def _split_sets(sets: UnlabeledSets, rng: np.random.Generator) -> Splits:
+    """Return pairs (kept, hidden) of whole sets, each set hidden once."""
     present = rng.permutation(np.flatnonzero(sets.set_sizes))
-    pairs = []
-    for fold in np.array_split(present, min(CHOICE_FOLDS, len(present))):
-        hidden = np.isin(sets.set_index, fold)
-        pairs.append((sets.rows(~hidden), sets.rows(hidden)))
-    return pairs
+    folds = np.array_split(present, min(CHOICE_FOLDS, len(present)))
+    masks = [np.isin(sets.set_index, fold) for fold in folds]
+    return [(sets.rows(~hidden), sets.rows(hidden)) for hidden in masks]
 
 
 def _set_log_loss(fit: LinearFit, sets: UnlabeledSets) -> float:
@@ -174,66 +174,55 @@ def _set_log_loss(fit: LinearFit, sets: UnlabeledSets) -> float:
 
 
 def _share_error(fit: LinearFit, sets: UnlabeledSets) -> float:
-    """Return the sum over sets of the squared error of the mean predicted share."""
+    """Return the squared error of the mean predicted shares, weighted and summed over sets."""
     shares, _ = share_by_mean(fit.logits(sets.x), sets.set_index, sets.num_sets)
-    return float(np.nansum((shares - sets.set_priors) ** 2))  # nan: sets without rows
+    squares = (_columns(shares) - _columns(sets.set_priors)) ** 2  # (m, K); nan without rows
+    certain = np.zeros(sets.num_sets)
+    return float(np.nansum(_reliability(sets, certain)[:, None] * squares))
 
 
 def _fit_ssc(
     sets: UnlabeledSets,
-    transition: Transition,
     l2: float,
-    errors: FloatArray | None = None,
-    max_iter: int = 200,
+    errors: FloatArray,
+    max_iter: int = MAX_ITER,
     progress: Progress | None = None,
 ) -> LinearFit:
     """Minimise the SSC cross-entropy, and refine the set priors that have errors."""
-    target = transition.target.numpy()
-    stated = transition.set_priors.numpy()
-    learned = np.zeros(sets.num_sets, dtype=bool)
-    if errors is not None:
-        if not transition.binary:
-            raise InputError("prior_errors can be used with ssc for two classes only; leave it out")
-        learned = (errors > 0) & (sets.set_sizes > 0)
+    transition = sets.transition
+    stated, target = transition.set_priors.numpy(), transition.target.numpy()
+    learned = (errors > 0) & (sets.set_sizes > 0)
+    if learned.any() and not transition.binary:
+        raise InputError(
+            f"ssc refines set priors of two classes only; there are {transition.num_classes}. "
+            "Leave prior_errors out"
+        )
     if learned.any():
-        assert errors is not None
         criterion = _refining_criterion(sets, transition, learned, errors[learned])
         free = logit(np.clip(stated[learned], START_MARGIN, 1 - START_MARGIN))
     else:
         criterion, free = _ssc_criterion(sets, transition), NOTHING
-    weights, bias, free, result = _minimise(
-        sets.x, criterion, _start(target, transition.binary), free, l2, max_iter, progress
-    )
+    bias = _start(target, transition.binary)
+    weights, bias, free, result = _minimise(sets.x, criterion, bias, free, l2, max_iter, progress)
     refined = stated.copy()
     refined[learned] = expit(free)
-    base = float(target[1]) if transition.binary else target
-    return _linear_fit(weights, bias, base, refined, result)
+    return _linear_fit(weights, bias, target, refined, result)
 
 
 def _fit_proportion(
     sets: UnlabeledSets,
     l2: float,
-    errors: FloatArray | None = None,
-    max_iter: int = 200,
+    errors: FloatArray,
+    max_iter: int = MAX_ITER,
     progress: Progress | None = None,
 ) -> LinearFit:
     """Minimise the distance between the shares of the sets and the mean probabilities."""
-    # Not the transition's: hiding sets may leave some with equal priors, which does no harm here.
     priors = np.asarray(sets.set_priors, dtype=np.float64)
-    binary = priors.ndim == 1
-    theta = np.stack((1 - priors, priors), axis=1) if binary else priors
-    sizes = sets.set_sizes
-    pooled = sizes @ theta / sizes.sum()  # (K,)
-    set_weights = sizes / sizes.sum()
-    if errors is not None:
-        spread = float((pooled * (1 - pooled)).mean())
-        precision = sizes / (sizes * errors**2 + spread)
-        set_weights = precision / precision.sum()
-    criterion = _proportion_criterion(sets, theta, set_weights)
-    weights, bias, _, result = _minimise(
-        sets.x, criterion, _start(pooled, binary), NOTHING, l2, max_iter, progress
-    )
-    return _linear_fit(weights, bias, float(pooled[1]) if binary else pooled, priors, result)
+    pooled = _pooled(sets)
+    criterion = _proportion_criterion(sets, _reliability(sets, errors))
+    bias = _start(pooled, priors.ndim == 1)
+    weights, bias, _, result = _minimise(sets.x, criterion, bias, NOTHING, l2, max_iter, progress)
+    return _linear_fit(weights, bias, pooled, priors, result)
 
 
 def _ssc_criterion(sets: UnlabeledSets, transition: Transition) -> Criterion:
@@ -276,12 +265,11 @@ def _refining_criterion(
     return criterion
 
 
-def _proportion_criterion(
-    sets: UnlabeledSets, theta: FloatArray, set_weights: FloatArray
-) -> Criterion:
+def _proportion_criterion(sets: UnlabeledSets, set_weights: FloatArray) -> Criterion:
     """Return the weighted cross-entropy between stated shares and mean probabilities."""
     index = sets.set_index
     rows = np.maximum(sets.set_sizes, 1)  # sets without rows have no weight
+    weighted = set_weights * _columns(sets.set_priors).T  # (K, m)
 
     # One row per class, here only: sums and products over rows are then five times as fast.
     def criterion(logits: FloatArray, _: FloatArray) -> tuple[float, FloatArray, FloatArray]:
@@ -289,12 +277,33 @@ def _proportion_criterion(
         eta = np.stack((expit(-logits), expit(logits))) if binary else softmax(logits.T, axis=0)
         sums = np.stack([set_sums(of_class, index, len(rows)) for of_class in eta])
         shares = np.maximum(sums / rows, SMALLEST_SHARE)  # (K, m)
-        value = -(set_weights * theta.T * np.log(shares)).sum()
-        slope = (-set_weights * theta.T / shares / rows)[:, index]  # by eta, (K, n)
+        slope = (-weighted / shares / rows)[:, index]  # by eta, (K, n)
         gradient = eta * (slope - (eta * slope).sum(axis=0))
-        return float(value), gradient[1] if binary else gradient.T, NOTHING
+        value = -float((weighted * np.log(shares)).sum())
+        return value, gradient[1] if binary else gradient.T, NOTHING
 
     return criterion
+
+
+def _reliability(sets: UnlabeledSets, errors: FloatArray) -> FloatArray:
+    """Return how much the share of each set counts when shares are matched, summing to 1 (m,)."""
+    pooled = _pooled(sets)
+    variance = max(float((pooled * (1 - pooled)).mean()), SMALLEST_SHARE)
+    rows = sets.set_sizes
+    # 1 / (1 / rows + ...), written so that a set without rows gets 0
+    precision = rows / (1 + rows * (1 / MOST_ROWS + errors**2 / variance))
+    return np.asarray(precision / precision.sum())
+
+
+def _pooled(sets: UnlabeledSets) -> FloatArray:
+    """Return the pooled prior (K,), of sets that need not tell the classes apart."""
+    return np.asarray(sets.set_sizes @ _columns(sets.set_priors) / len(sets))
+
+
+def _columns(shares: npt.ArrayLike) -> FloatArray:
+    """Return shares as one column per class, (m, K)."""
+    shares = np.asarray(shares, dtype=np.float64)
+    return np.stack((1 - shares, shares), axis=1) if shares.ndim == 1 else shares
 
 
 def _minimise(
@@ -340,15 +349,14 @@ def _minimise(
 
 def _start(prior: FloatArray, binary: bool) -> FloatArray:
     """Return the bias that predicts a prior (K,) everywhere: shape () or (K,)."""
-    prior = np.clip(prior, START_MARGIN / 10, 1)
-    log_prior = np.log(prior)
+    log_prior = np.log(np.maximum(prior, 1e-6))  # a class may be in no set of a fold
     return np.asarray(log_prior[1] - log_prior[0] if binary else log_prior)
 
 
 def _linear_fit(
     weights: FloatArray,
     bias: FloatArray,
-    base_prior: float | FloatArray,
+    base_prior: FloatArray,
     set_priors: FloatArray,
     result: OptimizeResult,
 ) -> LinearFit:
@@ -356,7 +364,7 @@ def _linear_fit(
     return LinearFit(
         weights,
         bias,
-        base_prior,
+        float(base_prior[1]) if weights.ndim == 1 else base_prior,
         set_priors,
         iterations=int(result.nit),
         loss=float(result.fun),
@@ -369,10 +377,10 @@ def _index(sets: UnlabeledSets) -> torch.Tensor:
     return torch.from_numpy(sets.set_index).long()
 
 
-def _checked_errors(prior_errors: npt.ArrayLike | None, num_sets: int) -> FloatArray | None:
-    """Return the errors of the set priors (m,), or say what is wrong with them."""
+def _checked_errors(prior_errors: npt.ArrayLike | None, num_sets: int) -> FloatArray:
+    """Return the errors of the set priors (m,), 0 if none are given, or say what is wrong."""
     if prior_errors is None:
-        return None
+        return np.zeros(num_sets)
     errors = np.asarray(prior_errors, dtype=np.float64)
     if errors.shape != (num_sets,):
         raise InputError(
@@ -386,3 +394,24 @@ def _checked_errors(prior_errors: npt.ArrayLike | None, num_sets: int) -> FloatA
             "Use 0 for a prior that is certain"
         )
     return errors
+
+
+class _Rule(NamedTuple):
+    """What sets the two methods apart."""
+
+    fit: Callable[..., LinearFit]
+    splits: Callable[[UnlabeledSets, np.random.Generator], Splits]
+    judge: Callable[[LinearFit, UnlabeledSets], float]
+
+
+_RULES = {
+    "ssc": _Rule(_fit_ssc, _split_rows, _set_log_loss),
+    "proportion": _Rule(_fit_proportion, _split_sets, _share_error),
+}
+
+
+def _rule(method: str) -> _Rule:
+    """Return the rule of a method, or say that there is none."""
+    if method not in _RULES:
+        raise InputError(f"method must be 'ssc' or 'proportion'; got {method!r}")
+    return _RULES[method]

@@ -199,11 +199,12 @@ def _weights(learner: Learner) -> bytes:
     if isinstance(fit, BoostingFit):
         return fit.model_text.encode()
     if isinstance(fit, LinearFit):
-        return save_arrays({"weights": np.asarray(fit.weights), "bias": np.atleast_1d(fit.bias)})
+        arrays = {"weights": np.asarray(fit.weights), "bias": np.atleast_1d(fit.bias)}
+        return bytes(save_arrays(arrays))
     if not isinstance(fit, NetworkFit):
         raise TypeError(f"cannot save {type(fit).__name__}")
-    tensors = fit.module.state_dict()
-    return save_arrays({k: v.cpu().contiguous().numpy() for k, v in tensors.items()})
+    arrays = {k: v.cpu().contiguous().numpy() for k, v in fit.module.state_dict().items()}
+    return bytes(save_arrays(arrays))
 
 
 def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> Classifier:
@@ -269,7 +270,7 @@ def _rebuild_fit(state: dict[str, Any], weights: bytes, base: Array, refined: Ar
         bias = arrays["bias"]
         return LinearFit(
             weights=arrays["weights"],
-            bias=bias if arrays["weights"].ndim == 2 else float(bias[0]),
+            bias=bias if arrays["weights"].ndim == 2 else bias[0],
             base_prior=base if refined.ndim == 2 else float(base[1]),
             set_priors=refined,
             **facts,

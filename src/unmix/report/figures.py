@@ -1,0 +1,304 @@
+"""Which pictures a judgement calls for, and the words around each.
+
+Draws with `pictures`, chooses what is shown where there is too much, and says so. Knows no HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from unmix.assess.estimates import Estimate
+from unmix.assess.evaluation import Evaluation
+from unmix.assess.judgement import Judgement
+from unmix.assess.roc import Roc
+from unmix.learn.choosing import BASELINE
+from unmix.report import pictures
+from unmix.report.pictures import SetScores
+from unmix.report.svg import figure_to_svg
+from unmix.report.tables import (
+    MOST_CLASSES,
+    ConfusionRow,
+    confusion_rows,
+    largest_classes,
+    predicted_share,
+)
+from unmix.report.verdict import beats_guessing
+from unmix.report.wording import class_names, counted, decimal, share_of
+
+__all__ = ["Picture", "pictures_of"]
+
+MOST_PANELS = 6  # classes with a panel of their own
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A heading that says what to look at, one or more drawings or a table, and how to read it."""
+
+    heading: str
+    how: str
+    drawings: tuple[Markup, ...] = ()
+    confusion: tuple[ConfusionRow, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def pictures_of(judgement: Judgement) -> list[Picture]:
+    """Return the pictures of a judgement, in the order in which one would look at them."""
+    found = []
+    evaluation = judgement.evaluation
+    if evaluation is not None:
+        found.append(_shares(judgement, evaluation))
+        found += _classes_apart(judgement, evaluation)
+    if judgement.histograms:
+        found.append(_histograms(judgement))
+    if judgement.leave_sets_out:
+        found.append(_leave_sets_out(judgement))
+    if judgement.prior_errors is not None:
+        found.append(_refined(judgement, judgement.prior_errors))
+    if judgement.history:
+        found.append(_history(judgement))
+    return found
+
+
+def _draw(figures: Iterator[tuple[Figure, str]], prefix: str) -> tuple[Markup, ...]:
+    """Return figures as SVG, each with its label."""
+    return tuple(
+        figure_to_svg(figure, label=label, prefix=f"{prefix}{number}-")
+        for number, (figure, label) in enumerate(figures)
+    )
+
+
+def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
+    """Stated against predicted shares."""
+    entries = evaluation.calibration
+    by_likelihood = judgement.method != "proportion"
+    rank = {name: place for place, name in enumerate(evaluation.fit_test.misfits)}
+    marked = sorted(
+        (j for j, entry in enumerate(entries) if entry.set_id in rank),
+        key=lambda j: rank[entries[j].set_id],
+    )
+    names = class_names(judgement.classes)
+    shown = largest_classes(judgement.target_prior, len(names), MOST_PANELS)
+
+    def draw() -> Iterator[tuple[Figure, str]]:
+        for k in shown:
+            figure = pictures.plot_shares(
+                [entry.set_id for entry in entries],
+                [share_of(entry.stated, k) for entry in entries],
+                [share_of(predicted_share(entry, judgement.method), k) for entry in entries],
+                low=[share_of(entry.low, k) for entry in entries] if by_likelihood else None,
+                high=[share_of(entry.high, k) for entry in entries] if by_likelihood else None,
+                marked=marked,
+                x_label=f"stated share of {names[k]}",
+                y_label=f"predicted share of {names[k]}",
+            )
+            yield figure, f"Stated against predicted share of {names[k]}, one point per set"
+
+    if marked:
+        misfits = counted(len(marked), "set does", "sets do")
+        heading = f"Sets should lie on the diagonal: {misfits} not fit"
+    else:
+        heading = "Sets should lie on the diagonal, and none stands out"
+    how = (
+        "Each point is a set: to the right what was stated about it, upwards what the model "
+        "finds in its held-out rows. On the dashed diagonal the two agree."
+    )
+    if by_likelihood:
+        how += (
+            f" Lines are {evaluation.confidence:.0%} intervals with the model held fixed, so "
+            "expect some to miss the diagonal a little."
+        )
+    if marked:
+        what = "the other sets" if by_likelihood else "label shift"
+        how += f" Orange diamonds do not fit {what}: their share is wrong or their rows differ."
+    return Picture(heading, how, _draw(draw(), "shares"), notes=_share_notes(judgement, marked))
+
+
+def _share_notes(judgement: Judgement, marked: list[int]) -> tuple[str, ...]:
+    """Say what the picture of shares leaves out."""
+    notes = []
+    total = len(judgement.evaluation.calibration) if judgement.evaluation else 0
+    if total > pictures.MOST_POINTS:
+        notes.append(
+            f"Shows {pictures.MOST_POINTS:,} of {total:,} sets, evenly spread over the stated "
+            "shares."
+        )
+    if len(marked) > pictures.MOST_LABELS:
+        notes.append(
+            f"Names the {pictures.MOST_LABELS} worst of {len(marked):,} sets; the table below "
+            "has more."
+        )
+    if len(judgement.classes) > MOST_PANELS:
+        notes.append(f"Shows the {MOST_PANELS} most common of {len(judgement.classes):,} classes.")
+    if judgement.method == "proportion":
+        notes.append("The method has no interval for the share of a set.")
+    return tuple(notes)
+
+
+def _classes_apart(judgement: Judgement, evaluation: Evaluation) -> list[Picture]:
+    """ROC curve of two classes, confusion matrix of more."""
+    notes: tuple[str, ...] = ()
+    if judgement.method == "proportion":
+        notes = ("It assumes label shift, which this method does not.",)
+    if evaluation.roc is not None and evaluation.auc is not None:
+        return [_roc(evaluation, evaluation.roc, evaluation.auc, notes)]
+    if evaluation.confusion is None:
+        return []
+    if len(judgement.classes) > MOST_CLASSES:
+        notes += (
+            f"Shows the {MOST_CLASSES} most common of {len(judgement.classes):,} classes; rows "
+            "do not sum to 100 %.",
+        )
+    how = (
+        "Each row is a true class, each column a decision; the outlined diagonal is what is right. "
+        f"Small numbers are {evaluation.confidence:.0%} intervals. Nobody's class was known: the "
+        "table is worked out from the shares of the sets."
+    )
+    rows = tuple(confusion_rows(evaluation, judgement.classes))
+    return [Picture("Which classes are mistaken for which?", how, confusion=rows, notes=notes)]
+
+
+def _roc(evaluation: Evaluation, roc: Roc, auc: Estimate, notes: tuple[str, ...]) -> Picture:
+    """ROC curve with its band."""
+    point = labeled_point = None
+    if evaluation.tpr is not None and evaluation.fpr is not None:
+        point = (evaluation.fpr.value, evaluation.tpr.value)
+    labeled = evaluation.labeled
+    if labeled is not None and labeled.tpr is not None and labeled.fpr is not None:
+        labeled_point = (labeled.fpr, labeled.tpr)
+    figure = pictures.plot_roc(roc, point=point, labeled_point=labeled_point)
+    area = decimal(auc.value)
+    how = (
+        "The curve trades finding positives against false alarms; the upper left corner would be "
+        "perfect, the dashed diagonal is chance. The shade is the "
+        f"{evaluation.confidence:.0%} interval of each point, the dot the decisions made now. No "
+        "label was used: the curve is worked out from the shares of the sets."
+    )
+    if labeled_point is not None:
+        how += " The orange ring is where the labels put the dot."
+    return Picture(
+        f"The higher above the diagonal, the better: the area is {area}",
+        how,
+        _draw(iter([(figure, f"ROC curve estimated without labels, area {area}")]), "roc"),
+        notes=notes,
+    )
+
+
+def _histograms(judgement: Judgement) -> Picture:
+    """Scores of each set."""
+    stated = dict(zip(judgement.set_ids, judgement.stated_priors, strict=True))
+    last = len(judgement.classes) - 1
+    evaluation = judgement.evaluation
+    misfits = set(evaluation.fit_test.misfits) if evaluation is not None else set()
+    sets = [
+        SetScores(
+            entry.set_id,
+            share_of(stated[entry.set_id], last),
+            entry.shares,
+            entry.set_id in misfits,
+        )
+        for entry in judgement.histograms
+    ]
+    name = class_names(judgement.classes)[-1]
+    figure = pictures.plot_score_histograms(sets, x_label=f"predicted probability of {name}")
+    notes: tuple[str, ...] = ()
+    if len(sets) > pictures.MOST_HISTOGRAMS:
+        notes = (
+            f"Shows {pictures.MOST_HISTOGRAMS} of {len(sets):,} sets, evenly spread over the "
+            "stated shares.",
+        )
+    how = (
+        f"Each row is a set, sorted by its stated share of {name}; the height shows how many of "
+        "its held-out rows get that probability. Two humps far apart mean that rows are told "
+        "apart well; a single hump in the middle means that they are not."
+    )
+    if any(entry.marked for entry in sets):
+        how += " Orange sets do not fit."
+    return Picture(
+        "From bottom to top, scores should move to the right",
+        how,
+        _draw(iter([(figure, f"Predicted probability of {name} in each set")]), "scores"),
+        notes=notes,
+    )
+
+
+def _leave_sets_out(judgement: Judgement) -> Picture:
+    """Error of each method on sets that were hidden from it."""
+    better = beats_guessing(judgement)
+    heading = (
+        "Hidden sets are predicted better than by guessing"
+        if better
+        else "Hidden sets are predicted no better than by guessing"
+    )
+    how = (
+        "Some sets were hidden, a model was trained on the others and asked for the shares of the "
+        "hidden ones. Shorter bars are better. A bar that reaches the orange line is no better "
+        "than giving every set the share of all rows together."
+    )
+    figure = pictures.plot_leave_sets_out(
+        judgement.leave_sets_out, used=judgement.method, baseline=BASELINE
+    )
+    label = "Error of the share predicted for hidden sets, by method"
+    return Picture(heading, how, _draw(iter([(figure, label)]), "hidden"))
+
+
+def _refined(judgement: Judgement, prior_errors: tuple[float, ...]) -> Picture:
+    """Stated against refined shares."""
+    names = class_names(judgement.classes)
+    last = len(judgement.classes) - 1
+    stated = np.array([share_of(prior, last) for prior in judgement.stated_priors])
+    refined = np.array([share_of(prior, last) for prior in judgement.refined_priors])
+    errors = np.asarray(prior_errors, dtype=np.float64)
+    moved = abs(refined - stated)
+    scaled = np.divide(moved, errors, out=np.zeros_like(moved), where=errors > 0)
+    marked = [j for j in np.argsort(-scaled, kind="stable").tolist() if scaled[j] > 2]
+    figure = pictures.plot_shares(
+        judgement.set_ids,
+        stated,
+        refined,
+        marked=marked,
+        x_label=f"stated share of {names[-1]}",
+        y_label=f"refined share of {names[-1]}",
+    )
+    largest = f"{100 * moved.max():.1f}" if len(moved) else "0"
+    how = (
+        "The stated shares came with errors, so training was allowed to correct them. Points off "
+        "the dashed diagonal were moved. Orange diamonds moved by more than twice their stated "
+        "error: ask where those shares come from."
+    )
+    notes: tuple[str, ...] = ()
+    if len(stated) > pictures.MOST_POINTS:
+        notes = (
+            f"Shows {pictures.MOST_POINTS:,} of {len(stated):,} sets, evenly spread over the "
+            "stated shares.",
+        )
+    return Picture(
+        f"Training moved the stated shares by up to {largest} points",
+        how,
+        _draw(iter([(figure, "Stated against refined shares, one point per set")]), "refined"),
+        notes=notes,
+    )
+
+
+def _history(judgement: Judgement) -> Picture:
+    """Learning curve."""
+    history = judgement.history
+    step = "round" if "round" in history[0] else "epoch"
+    losses = [row.get("held_out_loss", float("nan")) for row in history]
+    label = "Loss during training"
+    if np.isfinite(losses).any():
+        best = int(np.nanargmin(losses))
+        heading = f"The loss of held-out rows was lowest in {step} {history[best][step]:.0f}"
+        how = (
+            "The model of that point is used. It should come after a fall and before a rise or a "
+            "flat end; if it is the last point, longer training might help."
+        )
+    else:
+        heading = "The loss should fall and level out"
+        how = "If it still falls at the end, longer training might help."
+    figure = pictures.plot_history(history)
+    return Picture(heading, how, _draw(iter([(figure, label)]), "history"))

@@ -1,0 +1,86 @@
+"""A judgement as one HTML file that needs nothing else: no network, no script, no font.
+
+Fills the template. Words and numbers come from `verdict`, `tables` and `figures`; names that users
+gave are escaped by the template engine wherever they stand.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from unmix import __version__
+from unmix.assess.judgement import Judgement
+from unmix.report.figures import pictures_of
+from unmix.report.tables import MOST_ROWS, fact_rows, left_out, misfit_rows, number_rows
+from unmix.report.verdict import is_rejected, verdict_of
+from unmix.report.wording import clean, share_words
+
+__all__ = ["render_report"]
+
+
+def render_report(
+    judgement: Judgement,
+    *,
+    title: str = "May this classifier be believed?",
+    created: str | None = None,
+) -> str:
+    """Return the report of a judgement as one HTML page.
+
+    The same arguments give the same text, byte for byte.
+
+    Parameters
+    ----------
+    judgement : Judgement
+    title : str
+        Heading of the page.
+    created : str, optional
+        When or from what it was made, as it shall be shown; nothing is shown if left out.
+
+    Returns
+    -------
+    str
+        To be written in UTF-8.
+    """
+    evaluation = judgement.evaluation
+    misfits = misfit_rows(judgement)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            title=title,
+            created=created,
+            version=__version__,
+            judgement=judgement,
+            evaluation=evaluation,
+            verdict=verdict_of(judgement),
+            numbers=[] if evaluation is None else number_rows(evaluation, judgement.classes),
+            facts=fact_rows(judgement),
+            rejected=is_rejected(judgement),
+            pictures=pictures_of(judgement),
+            misfits=misfits[:MOST_ROWS],
+            misfits_left_out=left_out(len(misfits), "entry", "entries"),
+            target=share_words(judgement.target_prior, judgement.classes),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    """Return the template engine, which escapes everything that is not markup."""
+    return Environment(
+        loader=PackageLoader("unmix.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _printable(value: Any) -> Any:
+    """Return text without characters that a page cannot hold."""
+    return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value

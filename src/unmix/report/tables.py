@@ -1,0 +1,273 @@
+"""The tables of the report as rows of text: numbers, confusion matrix, sets that do not fit.
+
+Chooses words and leaves out what would make a page too long; the mathematics is in `assess`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from unmix.assess.estimates import Estimate, Share
+from unmix.assess.evaluation import Evaluation, SetCalibration
+from unmix.assess.fit_test import SetMisfit
+from unmix.assess.judgement import Judgement
+from unmix.report.wording import (
+    counted,
+    decimal,
+    interval,
+    p_value,
+    percent,
+    positive_class,
+    share_of,
+    share_words,
+    shortened,
+)
+
+__all__ = [
+    "MOST_CLASSES",
+    "MOST_ROWS",
+    "ConfusionCell",
+    "ConfusionRow",
+    "Fact",
+    "MisfitRow",
+    "NumberRow",
+    "confusion_rows",
+    "fact_rows",
+    "largest_classes",
+    "left_out",
+    "misfit_rows",
+    "number_rows",
+    "predicted_share",
+]
+
+MOST_ROWS = 200
+MOST_CLASSES = 12
+NAMED_TOGETHER = 5
+NAME_CELLS = 120
+CLEAR = 2.0  # standard deviations from which a set looks more or less positive
+
+
+@dataclass(frozen=True)
+class NumberRow:
+    """One metric: its name and meaning, value, interval, and the labeled value beside."""
+
+    name: str
+    meaning: str
+    value: str
+    interval: str
+    bar: tuple[float, float, float]
+    """Left end, width and value in percent, for the bar that shows the interval."""
+    labeled: str = ""
+    inside: bool | None = None
+    """Whether the labeled value lies inside the interval."""
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A number without an interval."""
+
+    name: str
+    meaning: str
+    value: str
+
+
+@dataclass(frozen=True)
+class ConfusionCell:
+    """Share of one decision in one class."""
+
+    value: str
+    interval: str
+    labeled: str
+    weight: float
+    right: bool
+
+
+@dataclass(frozen=True)
+class ConfusionRow:
+    """What is decided about the rows of one class."""
+
+    name: str
+    cells: tuple[ConfusionCell, ...]
+
+
+@dataclass(frozen=True)
+class MisfitRow:
+    """A set that does not fit, or several small ones that were tested together."""
+
+    names: tuple[str, ...]
+    more: int
+    rows: str
+    stated: str
+    predicted: str
+    p_value: str
+    direction: str
+
+
+def number_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[NumberRow]:
+    """Return the metrics of an evaluation."""
+    there = share_words(evaluation.target_prior, classes)
+    labeled = evaluation.labeled
+    positive = positive_class(classes)
+    metrics = [
+        ("Accuracy", f"right decisions where there are {there}", "accuracy"),
+        ("Balanced accuracy", "right decisions if all classes were equally common", "balanced"),
+        ("AUC", "chance that a positive scores above a negative; 0.5 is guessing", "auc"),
+        ("True positive rate", f"share of {positive} that are found", "tpr"),
+        ("False positive rate", f"share of the others called {positive} by mistake", "fpr"),
+    ]
+    rows = []
+    for name, meaning, key in metrics:
+        attribute = "balanced_accuracy" if key == "balanced" else key
+        estimate: Estimate | None = getattr(evaluation, attribute)
+        if estimate is None:
+            continue
+        truth: float | None = None if labeled is None else getattr(labeled, attribute)
+        write = decimal if key == "auc" else percent
+        rows.append(
+            NumberRow(
+                name=name,
+                meaning=meaning,
+                value=write(estimate.value),
+                interval=interval(estimate, in_percent=key != "auc"),
+                bar=_bar(estimate),
+                labeled="" if truth is None else write(truth),
+                inside=None if truth is None else estimate.low <= truth <= estimate.high,
+            )
+        )
+    return rows
+
+
+def fact_rows(judgement: Judgement) -> list[Fact]:
+    """Return how much there was to learn and to judge from."""
+    diagnosis = judgement.diagnosis
+    worth = diagnosis.worth_in_labels
+    facts = [
+        Fact(
+            "Worth in labels",
+            "labeled rows that would teach as much",
+            f"about {worth:,.0f}" if math.isfinite(worth) else "unknown",
+        ),
+        Fact("Rows", "without labels, trained on", f"{diagnosis.num_rows:,}"),
+    ]
+    if judgement.evaluation is not None:
+        facts.append(
+            Fact("Held-out rows", "kept back to judge it", f"{judgement.evaluation.rows:,}")
+        )
+    smallest, largest = diagnosis.smallest_set[1], diagnosis.largest_set[1]
+    facts.append(Fact("Sets", f"of {smallest:,} to {largest:,} rows", f"{diagnosis.num_sets:,}"))
+    return facts
+
+
+def largest_classes(target_prior: Share, num_classes: int, most: int) -> list[int]:
+    """Return the positions of the most common classes, at most `most`, in their order."""
+    if num_classes <= most:
+        return list(range(num_classes))
+    shares = np.broadcast_to(np.asarray(target_prior, dtype=np.float64), num_classes)
+    return sorted(np.argsort(-shares, kind="stable")[:most].tolist())
+
+
+def confusion_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[ConfusionRow]:
+    """Return the confusion matrix of K classes, of the most common ones if there are many."""
+    matrix = evaluation.confusion
+    if matrix is None:
+        return []
+    shown = largest_classes(evaluation.target_prior, len(classes), MOST_CLASSES)
+    labeled = evaluation.labeled
+    return [
+        ConfusionRow(
+            shortened(classes[truth], 40),
+            tuple(
+                ConfusionCell(
+                    value=percent(matrix.value[truth][decision]),
+                    interval=interval(
+                        Estimate(
+                            matrix.value[truth][decision],
+                            matrix.low[truth][decision],
+                            matrix.high[truth][decision],
+                        )
+                    ),
+                    labeled="" if labeled is None else percent(labeled.confusion[truth][decision]),
+                    weight=round(matrix.value[truth][decision], 3),
+                    right=truth == decision,
+                )
+                for decision in shown
+            ),
+        )
+        for truth in shown
+    ]
+
+
+def predicted_share(entry: SetCalibration, method: str) -> Share:
+    """Return the share that a method predicts for a set, by the rule of its assumption."""
+    return entry.mean_share if method == "proportion" else entry.share
+
+
+def misfit_rows(judgement: Judgement) -> list[MisfitRow]:
+    """Return all sets that do not fit, worst first; the page shows the first `MOST_ROWS`."""
+    evaluation = judgement.evaluation
+    if evaluation is None:
+        return []
+    entries = {entry.set_id: entry for entry in evaluation.calibration}
+    worst_first = sorted(
+        (misfit for misfit in evaluation.fit_test.sets if not misfit.fits),
+        key=lambda misfit: (misfit.adjusted_p_value, misfit.p_value, -misfit.chi_square),
+    )
+    return [_misfit_row(misfit, entries, judgement) for misfit in worst_first]
+
+
+def _misfit_row(
+    misfit: SetMisfit, entries: dict[str, SetCalibration], judgement: Judgement
+) -> MisfitRow:
+    """Say how one set differs from what its share explains."""
+    members = [entries[name] for name in misfit.set_ids]
+    rows = [entry.rows for entry in members]
+    stated = np.average([entry.stated for entry in members], axis=0, weights=rows)
+    shares = [predicted_share(entry, judgement.method) for entry in members]
+    predicted = np.average(shares, axis=0, weights=rows)
+    k = int(np.argmax(abs(predicted - stated))) if stated.ndim else 0
+    named = "" if not stated.ndim else f"{shortened(judgement.classes[k], 24)} "
+    return MisfitRow(
+        names=tuple(shortened(name, NAME_CELLS) for name in misfit.set_ids[:NAMED_TOGETHER]),
+        more=max(len(misfit.set_ids) - NAMED_TOGETHER, 0),
+        rows=f"{misfit.rows:,}",
+        stated=named + percent(share_of(_share(stated), k)),
+        predicted=named + percent(share_of(_share(predicted), k)),
+        p_value=p_value(misfit.adjusted_p_value),
+        direction=_direction(misfit.residual, _share(stated), _share(predicted), k, judgement),
+    )
+
+
+def _direction(
+    residual: float, stated: Share, predicted: Share, k: int, judgement: Judgement
+) -> str:
+    """Say in words in which way a set differs."""
+    if math.isnan(residual):
+        more = share_of(predicted, k) > share_of(stated, k)
+        return f"{'more' if more else 'less'} {shortened(judgement.classes[k], 24)} than stated"
+    if abs(residual) < CLEAR:
+        return "its scores are spread differently than in the other sets"
+    positive = positive_class(judgement.classes)
+    return f"looks as if it had {'more' if residual > 0 else 'fewer'} {positive} than stated"
+
+
+def _share(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Share:
+    """Return an array as a share."""
+    return tuple(values.tolist()) if values.ndim else float(values)
+
+
+def _bar(estimate: Estimate) -> tuple[float, float, float]:
+    """Return left end, width and value in percent."""
+    if not all(map(math.isfinite, (estimate.low, estimate.high, estimate.value))):
+        return (0.0, 0.0, 0.0)
+    left, right = 100 * estimate.low, 100 * estimate.high
+    return (round(left, 1), round(right - left, 1), round(100 * estimate.value, 1))
+
+
+def left_out(total: int, one: str, many: str) -> str:
+    """Say how many rows a table leaves out, or nothing."""
+    rest = total - MOST_ROWS
+    return f"{counted(rest, one, many)} more not shown." if rest > 0 else ""

@@ -1,0 +1,171 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from test_estimator import label_shift
+
+from unmix import UnmixClassifier
+from unmix.errors import InputError
+from unmix.learn.saved import MANIFEST
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def fitted(model="linear", **options):
+    x, sets, _, priors = label_shift(num_sets=4, rows=80)
+    x["colour"] = np.where(x["a"] > 0, "warm", "cold")
+    clf = UnmixClassifier(
+        priors, target_prior=0.3, model=model, method="ssc", epochs=3, random_state=0, **options
+    )
+    return clf.fit(x, sets), x
+
+
+@pytest.mark.parametrize("model", ["linear", "boosting", "mlp"])
+def test_a_model_comes_back_with_the_same_predictions(tmp_path, model):
+    clf, x = fitted(model)
+    clf.retarget(0.2).save(tmp_path / "model")
+    back = UnmixClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(back.decision_function(x), clf.decision_function(x))
+    np.testing.assert_array_equal(back.predict(x), clf.predict(x))
+    assert back.set_priors_ == clf.set_priors_
+    assert back.target_prior_.tolist() == clf.target_prior_.tolist()
+    assert back.leave_sets_out_ == clf.leave_sets_out_
+    assert back.retarget(0.5).predict_proba(x).shape == (len(x), 2)
+
+
+def test_k_classes_and_labels_come_back(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 2))
+    labels = np.array(["a", "b", "c"])[np.digitize(x[:, 0], [-0.5, 0.5])]
+    clf = UnmixClassifier(random_state=0, model="linear").fit(x, labels)
+    clf.save(tmp_path / "model")
+    back = UnmixClassifier.load(tmp_path / "model")
+    assert back.set_priors is None
+    assert back.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_array_equal(back.predict(x), clf.predict(x))
+    assert back.score(x, labels) == pytest.approx(clf.score(x, labels))
+
+
+def test_refined_priors_come_back(tmp_path):
+    clf, _ = fitted(prior_error=0.1)
+    clf.save(tmp_path / "model")
+    back = UnmixClassifier.load(tmp_path / "model")
+    assert back.set_priors_ == clf.set_priors_
+    assert back.stated_priors_ == clf.stated_priors_
+    assert back.prior_errors_.tolist() == [0.1] * 4
+
+
+def test_no_file_is_a_pickle(tmp_path):
+    clf, _ = fitted()
+    clf.save(tmp_path / "model")
+    names = sorted(p.name for p in (tmp_path / "model").iterdir())
+    assert names == ["manifest.json", "model.json", "weights.safetensors"]
+
+
+def test_a_folder_is_not_overwritten_unless_asked(tmp_path):
+    clf, x = fitted()
+    clf.save(tmp_path / "model")
+    with pytest.raises(InputError, match="model"):
+        clf.save(tmp_path / "model")
+    clf.retarget(0.9).save(tmp_path / "model", overwrite=True)
+    assert UnmixClassifier.load(tmp_path / "model").target_prior_[1] == pytest.approx(0.9)
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def grow(path):
+    with path.open("ab") as f:
+        f.write(b" ")
+
+
+def edit(**changes):
+    def change(path):
+        manifest = json.loads(path.read_text())
+        path.write_text(json.dumps(manifest | changes))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "words"),
+    [
+        ("weights.safetensors", flip, "changed or cut short"),
+        ("weights.safetensors", cut, "changed or cut short"),
+        ("model.json", flip, "changed or cut short"),
+        ("model.json", grow, "changed or cut short"),
+        ("model.json", Path.unlink, "is missing"),
+        (MANIFEST, Path.unlink, "no manifest.json"),
+        (MANIFEST, cut, "damaged"),
+        (MANIFEST, edit(version=2), "version 2"),
+        (MANIFEST, edit(format="pickle"), "format 'pickle'"),
+        (MANIFEST, edit(files={"../../etc/passwd": {"bytes": 1, "sha256": ""}}), "unknown file"),
+        (MANIFEST, edit(files={"model.json": {"bytes": 2**40, "sha256": ""}}), "too large"),
+        (MANIFEST, lambda p: p.write_bytes(b" " * 2**17), "too large to be a manifest"),
+    ],
+)
+def test_damage_is_refused_by_name(tmp_path, name, damage, words):
+    clf, _ = fitted()
+    folder = tmp_path / "model"
+    clf.save(folder)
+    damage(folder / name)
+    with pytest.raises(InputError, match=words):
+        UnmixClassifier.load(folder)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": "unknown"},
+        {"set_ids": ["only one"]},
+        {"encoder": {}},
+        {"fit": {"os": "system"}},
+        {"target_prior": "none"},
+    ],
+)
+def test_contents_that_make_no_sense_are_refused(tmp_path, change):
+    clf, _ = fitted()
+    folder = tmp_path / "model"
+    clf.save(folder)
+    path = folder / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    manifest = json.loads((folder / MANIFEST).read_text())
+    from unmix.files import sha256_of
+
+    manifest["files"]["model.json"] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InputError):
+        UnmixClassifier.load(folder).predict(pd.DataFrame())
+
+
+def test_a_module_of_ones_own_cannot_be_saved(tmp_path):
+    class Line(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = torch.nn.Linear(7, 1)
+
+        def forward(self, x):
+            return self.inner(x)[:, 0]
+
+    clf, _ = fitted(Line())
+    with pytest.raises(InputError, match="cannot be saved without pickle"):
+        clf.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("model", ["linear", "boosting", "mlp"])
+def test_the_golden_folder_of_this_version_still_loads(model):
+    clf = UnmixClassifier.load(GOLDEN / model)
+    expected = json.loads((GOLDEN / f"{model}.json").read_text())
+    got = clf.decision_function(pd.DataFrame(expected["rows"]))
+    np.testing.assert_allclose(got, expected["logits"], rtol=1e-5, atol=1e-5)
