@@ -31,10 +31,10 @@ FloatArray = npt.NDArray[np.float64]
 Method = Literal["ssc", "proportion"]
 Progress = Callable[[int, int, str], None]
 Splits = list[tuple[UnlabeledSets, UnlabeledSets]]
-# (logits, free log-odds of set priors) -> value, derivative by the logits, by the log-odds
+# (logits, free log-odds of set priors) -> value, derivative by the first, by the second
 Criterion = Callable[[FloatArray, FloatArray], tuple[float, FloatArray, FloatArray]]
 
-L2_CANDIDATES = (1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
+L2_CANDIDATES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 MAX_ITER = 200
 CHOICE_ROWS = 50_000
 CHOICE_FOLDS = 5
@@ -111,9 +111,7 @@ def fit_linear(
     """
     rule = _rule(method)
     errors = _checked_errors(prior_errors, sets.num_sets)
-    Transition(sets.set_priors, sets.set_sizes)  # checks them
-    if sets.x.ndim != 2:
-        raise InputError(f"a linear model takes rows of shape (n, d); got {sets.x.shape}")
+    _check_sets(sets)
     if not (np.isfinite(l2) and l2 >= 0):
         raise InputError(f"l2 must be a finite number of at least 0; got {l2}")
     return rule.fit(sets, l2, errors, max_iter, progress)
@@ -142,9 +140,10 @@ def choose_l2(
     float
         One of the candidates; the largest of those that do equally well.
     """
+    rule = _rule(method)
+    _check_sets(sets)
     if len(sets) > CHOICE_ROWS:
         _, sets = sets.hold_out(CHOICE_ROWS / len(sets), rng)
-    rule = _rule(method)
     splits, certain = rule.splits(sets, rng), np.zeros(sets.num_sets)
     descending = sorted(candidates, reverse=True)
     losses = [
@@ -197,15 +196,17 @@ def _fit_ssc(
             f"ssc refines set priors of two classes only; there are {transition.num_classes}. "
             "Leave prior_errors out"
         )
+    # Log-odds in units in which they curve about as much as the weights: steps are half as many.
+    unit = 1 / np.sqrt(transition.set_weights.numpy()[learned])
     if learned.any():
-        criterion = _refining_criterion(sets, transition, learned, errors[learned])
-        free = logit(np.clip(stated[learned], START_MARGIN, 1 - START_MARGIN))
+        criterion = _refining_criterion(sets, transition, learned, errors[learned], unit)
+        free = logit(np.clip(stated[learned], START_MARGIN, 1 - START_MARGIN)) / unit
     else:
         criterion, free = _ssc_criterion(sets, transition), NOTHING
     bias = _start(target, transition.binary)
     weights, bias, free, result = _minimise(sets.x, criterion, bias, free, l2, max_iter, progress)
     refined = stated.copy()
-    refined[learned] = expit(free)
+    refined[learned] = expit(free * unit)
     return _linear_fit(weights, bias, target, refined, result)
 
 
@@ -239,17 +240,22 @@ def _ssc_criterion(sets: UnlabeledSets, transition: Transition) -> Criterion:
 
 
 def _refining_criterion(
-    sets: UnlabeledSets, transition: Transition, learned: npt.NDArray[np.bool_], errors: FloatArray
+    sets: UnlabeledSets,
+    transition: Transition,
+    learned: npt.NDArray[np.bool_],
+    errors: FloatArray,
+    unit: FloatArray,
 ) -> Criterion:
     """Return the mean SSC cross-entropy as a function of the learned set priors too."""
     set_index = _index(sets)
     chosen = torch.from_numpy(learned)
     stated, deviation = transition.set_priors[chosen], torch.from_numpy(errors)
+    units = torch.from_numpy(unit)
 
     def criterion(logits: FloatArray, free: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         z = torch.from_numpy(logits).requires_grad_()
         log_odds = torch.from_numpy(free).requires_grad_()
-        refined = torch.sigmoid(log_odds)
+        refined = torch.sigmoid(log_odds * units)
         priors = transition.set_priors.masked_scatter(chosen, refined)
         moved = Transition.unchecked(
             torch.stack((1 - priors, priors), dim=1),
@@ -340,7 +346,7 @@ def _minimise(
             progress(steps, max_iter, "fitting a linear model")
 
     start = np.concatenate((np.zeros(ends[0]), bias.ravel(), free))
-    options: Any = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-12, "gtol": 1e-7}
+    options: Any = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-10, "gtol": 1e-6}
     result: OptimizeResult = minimize(  # type: ignore[call-overload]
         objective, start, jac=True, method="L-BFGS-B", callback=after_step, options=options
     )
@@ -375,6 +381,17 @@ def _linear_fit(
 def _index(sets: UnlabeledSets) -> torch.Tensor:
     """Return the set of each row as torch wants it."""
     return torch.from_numpy(sets.set_index).long()
+
+
+def _check_sets(sets: UnlabeledSets) -> None:
+    """Refuse rows that are no matrix and priors that make no sense or tell nothing."""
+    if sets.x.ndim != 2:
+        raise InputError(f"a linear model takes rows of shape (n, d); got {sets.x.shape}")
+    finite = np.isfinite(sets.x).all(axis=1)
+    if not finite.all():
+        row = int(finite.argmin())
+        raise InputError(f"row {row} of x is not finite; encode missing values first")
+    Transition(sets.set_priors, sets.set_sizes)
 
 
 def _checked_errors(prior_errors: npt.ArrayLike | None, num_sets: int) -> FloatArray:

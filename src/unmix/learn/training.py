@@ -277,7 +277,7 @@ def _update_average(state: _State, recipe: Recipe, step: int) -> None:
     """Move the averaged weights towards the current ones; short runs average over less."""
     if not recipe.average:
         return
-    decay = min(recipe.average, (1 + step) / (10 + step))
+    decay = min(recipe.average, (1 + step) / (4 + step))
     with torch.no_grad():
         for mine, theirs in zip(_floats(state.average), _floats(state.model), strict=True):
             mine.lerp_(theirs, 1 - decay)

@@ -28,11 +28,12 @@ from unmix.report.tables import (
     predicted_share,
 )
 from unmix.report.verdict import beats_guessing
-from unmix.report.wording import class_names, counted, decimal, share_of
+from unmix.report.wording import class_names, counted, decimal, interval, percent_level, share_of
 
 __all__ = ["Picture", "pictures_of"]
 
 MOST_PANELS = 6  # classes with a panel of their own
+HARDLY_KNOWN = 0.5  # width of an interval that says next to nothing about a share
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,8 @@ def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
     if marked:
         misfits = counted(len(marked), "set does", "sets do")
         heading = f"Sets should lie on the diagonal: {misfits} not fit"
+    elif by_likelihood and _median_width(evaluation) > HARDLY_KNOWN:
+        heading = "Long lines: the model can hardly tell the share of a set"
     else:
         heading = "Sets should lie on the diagonal, and none stands out"
     how = (
@@ -108,14 +111,22 @@ def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
         "finds in its held-out rows. On the dashed diagonal the two agree."
     )
     if by_likelihood:
+        level = percent_level(evaluation.confidence)
         how += (
-            f" Lines are {evaluation.confidence:.0%} intervals with the model held fixed, so "
-            "expect some to miss the diagonal a little."
+            f" Lines are {level} intervals with the model held fixed, so expect some to miss the "
+            "diagonal a little."
         )
     if marked:
         what = "the other sets" if by_likelihood else "label shift"
         how += f" Orange diamonds do not fit {what}: their share is wrong or their rows differ."
     return Picture(heading, how, _draw(draw(), "shares"), notes=_share_notes(judgement, marked))
+
+
+def _median_width(evaluation: Evaluation) -> float:
+    """Return how wide the interval of a middling set is."""
+    known = [entry for entry in evaluation.calibration if entry.rows]
+    widths = [np.max(np.subtract(entry.high, entry.low)) for entry in known]
+    return float(np.median(widths)) if widths else 0.0
 
 
 def _share_notes(judgement: Judgement, marked: list[int]) -> tuple[str, ...]:
@@ -153,10 +164,11 @@ def _classes_apart(judgement: Judgement, evaluation: Evaluation) -> list[Picture
             f"Shows the {MOST_CLASSES} most common of {len(judgement.classes):,} classes; rows "
             "do not sum to 100 %.",
         )
+    level = percent_level(evaluation.confidence)
     how = (
         "Each row is a true class, each column a decision; the outlined diagonal is what is right. "
-        f"Small numbers are {evaluation.confidence:.0%} intervals. Nobody's class was known: the "
-        "table is worked out from the shares of the sets."
+        f"Small numbers are {level} intervals. No label was used: the table is worked out from the "
+        "shares of the sets."
     )
     rows = tuple(confusion_rows(evaluation, judgement.classes))
     return [Picture("Which classes are mistaken for which?", how, confusion=rows, notes=notes)]
@@ -172,16 +184,18 @@ def _roc(evaluation: Evaluation, roc: Roc, auc: Estimate, notes: tuple[str, ...]
         labeled_point = (labeled.fpr, labeled.tpr)
     figure = pictures.plot_roc(roc, point=point, labeled_point=labeled_point)
     area = decimal(auc.value)
+    level = percent_level(evaluation.confidence)
     how = (
         "The curve trades finding positives against false alarms; the upper left corner would be "
-        "perfect, the dashed diagonal is chance. The shade is the "
-        f"{evaluation.confidence:.0%} interval of each point, the dot the decisions made now. No "
-        "label was used: the curve is worked out from the shares of the sets."
+        f"perfect, the dashed diagonal is chance. The shade is the {level} interval of each point, "
+        "the dot the decisions made now. No label was used: the curve is worked out from the "
+        "shares of the sets."
     )
     if labeled_point is not None:
         how += " The orange ring is where the labels put the dot."
     return Picture(
-        f"The higher above the diagonal, the better: the area is {area}",
+        f"The higher above the diagonal, the better: the area is {area} "
+        f"({interval(auc, in_percent=False)})",
         how,
         _draw(iter([(figure, f"ROC curve estimated without labels, area {area}")]), "roc"),
         notes=notes,
@@ -208,8 +222,8 @@ def _histograms(judgement: Judgement) -> Picture:
     notes: tuple[str, ...] = ()
     if len(sets) > pictures.MOST_HISTOGRAMS:
         notes = (
-            f"Shows {pictures.MOST_HISTOGRAMS} of {len(sets):,} sets, evenly spread over the "
-            "stated shares.",
+            f"Shows at most {pictures.MOST_HISTOGRAMS} of {len(sets):,} sets, evenly spread over "
+            "the stated shares.",
         )
     how = (
         f"Each row is a set, sorted by its stated share of {name}; the height shows how many of "

@@ -17,7 +17,7 @@ from unmix.assess.judgement import Judgement
 from unmix.report.figures import pictures_of
 from unmix.report.tables import MOST_ROWS, fact_rows, left_out, misfit_rows, number_rows
 from unmix.report.verdict import is_rejected, verdict_of
-from unmix.report.wording import clean, share_words
+from unmix.report.wording import clean, percent_level, share_words
 
 __all__ = ["render_report"]
 
@@ -58,6 +58,7 @@ def render_report(
             evaluation=evaluation,
             verdict=verdict_of(judgement),
             numbers=[] if evaluation is None else number_rows(evaluation, judgement.classes),
+            level="" if evaluation is None else percent_level(evaluation.confidence),
             facts=fact_rows(judgement),
             rejected=is_rejected(judgement),
             pictures=pictures_of(judgement),

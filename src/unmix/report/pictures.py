@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from unmix.assess.roc import Roc
-from unmix.report.wording import shortened
+from unmix.report.wording import percent, shortened
 
 __all__ = [
     "MOST_HISTOGRAMS",
@@ -97,7 +97,7 @@ def plot_shares(
     chosen = _points(x, y, marked)
     is_marked = np.isin(chosen, np.asarray(marked, dtype=int))
     with rc_context(STYLE):
-        ax = _axes(ax, (4.6, 4.3))
+        ax = _axes(ax, (3.9, 3.75))
         reach = _reach(np.concatenate([x[chosen], y[chosen]]), ends, chosen)
         ax.plot(reach, reach, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         many = len(chosen) > MOST_VECTORS
@@ -138,14 +138,16 @@ def plot_roc(
         Where to draw; a new figure if left out.
     """
     with rc_context(STYLE):
-        ax = _axes(ax, (4.6, 4.3))
+        ax = _axes(ax, (3.9, 3.75))
         ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         ax.fill_between(roc.fpr, roc.low, roc.high, color=BLUE, alpha=0.25, linewidth=0)
         ax.plot(roc.fpr, roc.tpr, color=BLUE, linewidth=1.8)
         ax.text(0.62, 0.56, "chance", ha="left", va="top")
         if point is not None:
             ax.scatter(*point, 42, color=BLUE, zorder=3)
-            ax.text(point[0] + 0.04, point[1] - 0.03, "decisions", ha="left", va="top")
+            below = point[1] > 0.2
+            shift, align = (-0.03, "top") if below else (0.03, "bottom")
+            ax.text(point[0] + 0.04, point[1] + shift, "decisions", ha="left", va=align)
         if labeled_point is not None:
             ax.scatter(
                 *labeled_point, 60, facecolor="none", edgecolor=ORANGE, linewidth=1.6, zorder=4
@@ -175,13 +177,13 @@ def plot_score_histograms(
     ax : matplotlib Axes, optional
         Where to draw; a new figure if left out.
 
-    Of more than `MOST_HISTOGRAMS` sets that many are drawn, evenly spread over the stated shares.
+    Of more than `MOST_HISTOGRAMS` sets that many are drawn, evenly spread over the stated shares,
+    among them up to `MOST_LABELS` marked ones.
     """
-    ordered = sorted(sets, key=lambda entry: entry.stated)
-    shown = [ordered[j] for j in _evenly(len(ordered), MOST_HISTOGRAMS)]
+    shown = _rows(sorted(sets, key=lambda entry: entry.stated))
     top = max((max(entry.shares) for entry in shown), default=1.0) or 1.0
     with rc_context(STYLE):
-        ax = _axes(ax, (4.6, 0.9 + 0.19 * max(len(shown), 4)))
+        ax = _axes(ax, (3.9, 0.8 + 0.18 * max(len(shown), 4)))
         for row, entry in enumerate(shown):
             edges = np.linspace(0, 1, len(entry.shares) + 1)
             heights = row + 0.92 * np.asarray(entry.shares) / top
@@ -190,12 +192,12 @@ def plot_score_histograms(
             ax.plot([0, 1], [row, row], color=GREY, linewidth=0.5)
             texts = [
                 ax.text(-0.03, row + 0.1, shortened(entry.name, LABEL_CELLS), ha="right"),
-                ax.text(1.03, row + 0.1, f"{100 * entry.stated:.3g} %", ha="left"),
+                ax.text(1.03, row + 0.1, percent(entry.stated), ha="left"),
             ]
             for text in texts:
                 text.set(parse_math=False, in_layout=False, fontsize=7.5)
         # Names stand inside the axes, where no measure of a font can cut them off.
-        ax.set(xlim=(-0.5, 1.16), ylim=(-0.1, max(len(shown), 4)))
+        ax.set(xlim=(-0.56, 1.22), ylim=(-0.1, max(len(shown), 4)))
         ax.text(-0.03, 1.01, "set", ha="right", transform=ax.get_xaxis_transform())
         ax.text(1.03, 1.01, "stated", ha="left", transform=ax.get_xaxis_transform())
         _quiet(ax, x_label, "", grid="x")
@@ -222,11 +224,17 @@ def plot_leave_sets_out(
     """
     names = sorted(errors, key=lambda name: (name == baseline, name != used, name))[::-1]
     with rc_context(STYLE):
-        ax = _axes(ax, (4.6, 0.75 + 0.42 * max(len(names), 2)))
+        ax = _axes(ax, (3.9, 0.7 + 0.36 * max(len(names), 2)))
         for row, name in enumerate(names):
             color = BLUE if name == used else GREY
             ax.barh(row, errors[name], height=0.6, color=color)
-            ax.text(errors[name], row, f"  {errors[name]:.3f}", va="center", ha="left")
+            ax.annotate(
+                f"{errors[name]:.3f}",
+                (errors[name], row),
+                textcoords="offset points",
+                xytext=(5, 0),
+                va="center",
+            )
         if baseline in errors:
             ax.axvline(errors[baseline], color=ORANGE, linewidth=1.2, linestyle=(0, (4, 3)))
         words = {baseline: "guess: pooled share", used: f"{used} (this model)"}
@@ -256,7 +264,7 @@ def plot_history(history: Sequence[Mapping[str, float]], *, ax: Axes | None = No
         ("held_out_loss", "held-out rows", BLUE),
     )
     with rc_context(STYLE):
-        ax = _axes(ax, (4.6, 2.9))
+        ax = _axes(ax, (3.9, 2.6))
         for key, label, color in lines:
             loss = np.array([row.get(key, np.nan) for row in history], np.float64)
             if not np.isfinite(loss).any():
@@ -279,6 +287,17 @@ def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
     if count <= most:
         return np.arange(count)
     return np.unique(np.linspace(0, count - 1, most).round().astype(int))
+
+
+def _rows(ordered: Sequence[SetScores]) -> list[SetScores]:
+    """Return the sets to draw of those in order: all, or some of the marked and of the others."""
+    if len(ordered) <= MOST_HISTOGRAMS:
+        return list(ordered)
+    marked = [j for j, entry in enumerate(ordered) if entry.marked]
+    others = [j for j, entry in enumerate(ordered) if not entry.marked]
+    kept = [marked[j] for j in _evenly(len(marked), MOST_LABELS)]
+    kept += [others[j] for j in _evenly(len(others), MOST_HISTOGRAMS - len(kept))]
+    return [ordered[j] for j in sorted(kept)]
 
 
 def _points(x: FloatArray, y: FloatArray, marked: Sequence[int]) -> npt.NDArray[np.int64]:
@@ -307,7 +326,7 @@ def _reach(
 def _name_points(
     ax: Axes, x: FloatArray, y: FloatArray, names: Sequence[str], reach: tuple[float, float]
 ) -> None:
-    """Write names beside points, moved apart, towards the middle of the picture."""
+    """Write names beside points, moved apart, away from the diagonal where there is room."""
     span = reach[1] - reach[0]
     order = np.argsort(y, kind="stable")
     heights = y.copy()
@@ -321,13 +340,16 @@ def _name_points(
         heights[j] = ceiling = min(heights[j], ceiling)
         ceiling -= gap
     for j, name in enumerate(names):
-        left = x[j] > reach[0] + 0.5 * span
+        text = shortened(name, LABEL_CELLS)
+        width = (0.06 + 0.024 * len(text)) * span  # about what the letters take
+        fits_left, fits_right = x[j] - width > reach[0], x[j] + width < reach[1]
+        left = fits_left and (y[j] > x[j] or not fits_right)
         away = x[j] + (-0.05 if left else 0.05) * span
         ax.plot([x[j], away], [y[j], heights[j]], color=GREY, linewidth=0.7, zorder=1)
         ax.text(
             away,
             heights[j],
-            shortened(name, LABEL_CELLS),
+            text,
             ha="right" if left else "left",
             va="center",
             parse_math=False,

@@ -158,7 +158,8 @@ def fact_rows(judgement: Judgement) -> list[Fact]:
             Fact("Held-out rows", "kept back to judge it", f"{judgement.evaluation.rows:,}")
         )
     smallest, largest = diagnosis.smallest_set[1], diagnosis.largest_set[1]
-    facts.append(Fact("Sets", f"of {smallest:,} to {largest:,} rows", f"{diagnosis.num_sets:,}"))
+    sizes = f"{smallest:,} to {largest:,} rows" if smallest < largest else f"{largest:,} rows each"
+    facts.append(Fact("Sets", f"of {sizes}", f"{diagnosis.num_sets:,}"))
     return facts
 
 

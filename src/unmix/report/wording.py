@@ -16,12 +16,14 @@ __all__ = [
     "interval",
     "p_value",
     "percent",
+    "percent_level",
     "positive_class",
     "share_of",
     "share_words",
     "shortened",
 ]
 
+UNWANTED = "\ufffe\uffff\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 NONE = "\N{EN DASH}"
 SPACE = "\N{NO-BREAK SPACE}"
 
@@ -72,6 +74,17 @@ def percent(share: float) -> str:
     return f"{digits}{SPACE}%"
 
 
+def percent_level(confidence: float) -> str:
+    """Return the coverage of an interval in percent.
+
+    Examples
+    --------
+    >>> percent_level(0.95).replace(SPACE, " ")
+    '95 %'
+    """
+    return f"{100 * confidence:.3g}{SPACE}%"
+
+
 def decimal(value: float) -> str:
     """Return a number in [0, 1] with three digits."""
     return f"{value:.3f}" if math.isfinite(value) else NONE
@@ -115,20 +128,26 @@ def share_of(share: Share, k: int) -> float:
 def share_words(share: Share, classes: Sequence[str], most: int = 8) -> str:
     """Return a share in words: '30 % positives', or the shares of the first classes."""
     if len(classes) == 2:
-        return f"{percent(share_of(share, 1))} {positive_class(classes)}"
+        return f"{_stated(share_of(share, 1))} {positive_class(classes)}"
     if not isinstance(share, tuple):
         return NONE
     parts = [
-        f"{shortened(name, 24)} {percent(part)}"
+        f"{shortened(name, 24)} {_stated(part)}"
         for name, part in zip(classes[:most], share, strict=False)
     ]
     rest = len(classes) - most
     return ", ".join(parts) + (f" and {counted(rest, 'class', 'classes')} more" if rest > 0 else "")
 
 
+def _stated(share: float) -> str:
+    """Return a share that somebody chose, with the digits they gave."""
+    return f"{100 * share:.4g}{SPACE}%" if math.isfinite(share) else NONE
+
+
 def _clean_character(character: str) -> str:
     """Return a character, a space for a line break or tab, or the sign of a lost one."""
     if character in "\t\n\r\x0b\x0c\x85":
         return " "
-    lost = unicodedata.category(character) in ("Cc", "Cs") or character in "\ufffe\uffff"
+    # Overrides of direction make a name read as another; scripts need none of them.
+    lost = unicodedata.category(character) in ("Cc", "Cs") or character in UNWANTED
     return "\N{REPLACEMENT CHARACTER}" if lost else character

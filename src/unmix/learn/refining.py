@@ -1,0 +1,111 @@
+"""Set priors that are only known up to a standard error, refined by a model's logits.
+
+Published shares are wrong in practice. Here they are observations: the priors move to where the
+set log-loss of the given logits falls, and each step of one standard error away from what was
+stated costs as much as it should. This file knows no model; it takes logits as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import Bounds, minimize
+
+from unmix.core.losses import ssc_cross_entropy
+from unmix.core.transition import Transition
+from unmix.errors import InputError
+
+__all__ = ["check_prior_errors", "refine_priors"]
+
+Array = np.ndarray[Any, Any]
+
+# Refined priors stay this far away from 0 and 1, where the loss has infinite slope.
+EDGE = 1e-6
+
+
+def refine_priors(
+    logits: Array,
+    set_index: Array,
+    stated: Array,
+    errors: Array,
+    set_weights: Array,
+    target: float,
+) -> Array:
+    """Return the set priors that fit both the logits and what was stated (two classes).
+
+    Formula, minimised over pi with the logits fixed (the pooled prior moves with pi)::
+
+        sum_rows loss(logits; pi) + sum_j (pi_j - stated_j)^2 / (2 errors_j^2)
+
+    Parameters
+    ----------
+    logits : array, shape (n,)
+        Of the positive class at the target prior.
+    set_index : array of integers, shape (n,)
+    stated, errors : array, shape (m,)
+        Stated set priors and their standard errors; an error of 0 keeps a prior as it is.
+    set_weights : array, shape (m,)
+        Share of all rows that lie in each set; counts are scaled to sum to one.
+    target : float
+        The target prior.
+
+    Returns
+    -------
+    array, shape (m,)
+    """
+    stated = np.asarray(stated, dtype=np.float64)
+    errors = check_prior_errors(errors, stated)
+    free = np.flatnonzero(errors > 0)
+    if len(free) == 0:
+        return stated.copy()
+    centre, scale = torch.from_numpy(stated[free]), torch.from_numpy(errors[free])
+    rows, own_set = torch.from_numpy(np.asarray(logits, np.float64)), torch.from_numpy(set_index)
+    weights = torch.from_numpy(np.asarray(set_weights, np.float64) / np.sum(set_weights))
+    kappa = torch.tensor([1 - target, target], dtype=torch.float64)
+
+    def value_and_slope(steps: Array) -> tuple[float, Array]:
+        u = torch.from_numpy(steps).requires_grad_()
+        pi = torch.from_numpy(stated).index_put((torch.from_numpy(free),), centre + scale * u)
+        transition = Transition.unchecked(
+            torch.stack((1 - pi, pi), dim=1), weights, kappa, binary=True
+        )
+        total = ssc_cross_entropy(rows, own_set.long(), transition).sum() + (u**2).sum() / 2
+        (slope,) = torch.autograd.grad(total, u)
+        return float(total.detach()), slope.numpy()
+
+    # Steps are counted in standard errors, so that one step size suits all sets.
+    low, high = (EDGE - stated[free]) / errors[free], (1 - EDGE - stated[free]) / errors[free]
+    found = minimize(
+        value_and_slope,
+        np.clip(0.0, low, high),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=Bounds(low, high),
+    )
+    refined = stated.copy()
+    refined[free] += errors[free] * found.x
+    return refined
+
+
+def check_prior_errors(errors: Any, stated: Array) -> Array:
+    """Return standard errors of set priors as float64 (m,), or say what is wrong with them."""
+    if stated.ndim != 1:
+        raise InputError(
+            f"set priors can be refined for two classes only; here there are {stated.shape[1]}: "
+            "leave out their standard errors"
+        )
+    checked = np.asarray(errors, dtype=np.float64)
+    if checked.shape != stated.shape:
+        raise InputError(
+            f"standard errors must be one per set: {len(stated)} sets, got shape {checked.shape}"
+        )
+    wrong = ~(np.isfinite(checked) & (checked >= 0))
+    if wrong.any():
+        j = int(wrong.argmax())
+        raise InputError(
+            f"standard errors of set priors must be 0 (exact) or more; got {checked[j]:g} "
+            f"for set {j}"
+        )
+    return checked
