@@ -21,7 +21,7 @@ from unmix.learn.models import MLP, ResNet32, build_model
 from unmix.learn.recipes import RECIPES, Recipe
 from unmix.learn.training import held_out_loss, logits_of, train
 
-QUICK = Recipe("quick", 8, 5e-3, "one-cycle", batch_size=64, average=0.99)
+QUICK = Recipe("quick", 8, 5e-3, "hold", batch_size=64, average=0.99)
 
 
 def gaussian_pool(seed=0, rows=2000):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
+from datetime import date, time, timedelta
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -119,9 +120,8 @@ class TableEncoder:
     def __init__(self, summaries: Sequence[Column]) -> None:
         self.summaries = tuple(summaries)
         self.columns = [c.name for c in self.summaries]
-        numbered = list(enumerate(self.summaries))
-        coded = [i for i, c in numbered if isinstance(c, CategoryColumn)]
-        self.categorical = coded
+        kinds = [c.kind for c in self.summaries]
+        self.categorical = [i for i, kind in enumerate(kinds) if kind == "category"]
         self.dtypes = {c.name: "float64" if c.kind == "number" else "str" for c in self.summaries}
         self._transformer, self.feature_names = _transformer(self.summaries)
 
@@ -271,7 +271,6 @@ class TableEncoder:
                     raise _text_for_numbers(series, column.name)
                 values[:, i] = _numbers(series, column.name)
             elif isinstance(column, CategoryColumn):
-                _holds_numbers(series, column.name)  # refuses dates, lists and the like
                 values[:, i] = _codes(series, column)
             else:
                 values[:, i] = np.nan
@@ -393,7 +392,7 @@ def _holds_numbers(series: pd.Series[Any], name: str) -> bool:
 
 def _cure(found: type) -> str:
     """Say what to do with values that are neither numbers nor text."""
-    if hasattr(found, "year") or "time" in found.__name__:
+    if issubclass(found, date | time | timedelta | pd.Period):
         return "turn dates and times into numbers such as days since a date, or into text"
     if issubclass(found, bytes):
         return "decode bytes into text"
@@ -430,6 +429,7 @@ def _text_for_numbers(series: pd.Series[Any], name: str) -> InputError:
 
 def _codes(series: pd.Series[Any], column: CategoryColumn) -> FloatArray:
     """Return the code of each row's category (n,), `UNKNOWN` or `MISSING`."""
+    _holds_numbers(series, column.name)  # both may be read as text, but no dates or lists
     codes, uniques = pd.factorize(series)
     known = {word: float(i) for i, word in enumerate(column.categories)}
     table = [known.get(_text(value), UNKNOWN) for value in uniques]

@@ -205,9 +205,10 @@ def _fit_ssc(
         criterion, free = _ssc_criterion(sets, transition), NOTHING
     bias = _start(target, transition.binary)
     weights, bias, free, result = _minimise(sets.x, criterion, bias, free, l2, max_iter, progress)
-    refined = stated.copy()
-    refined[learned] = expit(free * unit)
-    return _linear_fit(weights, bias, target, refined, result)
+    priors = stated.copy()
+    if learned.any():
+        priors[learned] = expit(free * unit)
+    return _linear_fit(weights, bias, target, priors, result)
 
 
 def _fit_proportion(

@@ -23,6 +23,8 @@ Array = np.ndarray[Any, Any]
 
 # Refined priors stay this far away from 0 and 1, where the loss has infinite slope.
 EDGE = 1e-6
+# How far the logits may be moved and (as a logarithm) stretched, so that the search stays finite.
+MOST_SHIFT, MOST_STRETCH = 5.0, 2.0
 
 
 def refine_priors(
@@ -35,14 +37,19 @@ def refine_priors(
 ) -> Array:
     """Return the set priors that fit both the logits and what was stated (two classes).
 
-    Formula, minimised over pi with the logits fixed (the pooled prior moves with pi)::
+    Formula, minimised over pi, a and b with the logits z fixed (the pooled prior moves with pi)::
 
-        sum_rows loss(logits; pi) + sum_j (pi_j - stated_j)^2 / (2 errors_j^2)
+        sum_rows loss(a + exp(b) z; pi) + sum_j (pi_j - stated_j)^2 / (2 errors_j^2)
+
+    The scale of the logits must not speak: a model that is too timid or too bold would spread the
+    priors or draw them together. So a and b are free, and the overall level and spread of the
+    priors come from what was stated; the logits say which sets stand out from it.
 
     Parameters
     ----------
     logits : array, shape (n,)
-        Of the positive class at the target prior.
+        Of the positive class at the target prior, for rows the model was not trained on: a model
+        confirms the priors it was trained with on its own rows.
     set_index : array of integers, shape (n,)
     stated, errors : array, shape (m,)
         Stated set priors and their standard errors; an error of 0 keeps a prior as it is.
@@ -60,32 +67,36 @@ def refine_priors(
     free = np.flatnonzero(errors > 0)
     if len(free) == 0:
         return stated.copy()
-    centre, scale = torch.from_numpy(stated[free]), torch.from_numpy(errors[free])
-    rows, own_set = torch.from_numpy(np.asarray(logits, np.float64)), torch.from_numpy(set_index)
+    z, own_set = torch.from_numpy(np.asarray(logits, np.float64)), torch.from_numpy(set_index)
     weights = torch.from_numpy(np.asarray(set_weights, np.float64) / np.sum(set_weights))
     kappa = torch.tensor([1 - target, target], dtype=torch.float64)
+    centre, scale = torch.from_numpy(stated[free]), torch.from_numpy(errors[free])
 
-    def value_and_slope(steps: Array) -> tuple[float, Array]:
-        u = torch.from_numpy(steps).requires_grad_()
-        pi = torch.from_numpy(stated).index_put((torch.from_numpy(free),), centre + scale * u)
-        transition = Transition.unchecked(
-            torch.stack((1 - pi, pi), dim=1), weights, kappa, binary=True
-        )
-        total = ssc_cross_entropy(rows, own_set.long(), transition).sum() + (u**2).sum() / 2
-        (slope,) = torch.autograd.grad(total, u)
+    def value_and_slope(point: Array) -> tuple[float, Array]:
+        """Return the sum to be minimised and its slope, by autograd."""
+        leaf = torch.from_numpy(point).requires_grad_()
+        steps, a, b = leaf[:-2], leaf[-2], leaf[-1]
+        pi = torch.from_numpy(stated).index_put((torch.from_numpy(free),), centre + scale * steps)
+        theta = torch.stack((1 - pi, pi), dim=1)
+        transition = Transition.unchecked(theta, weights, kappa, binary=True)
+        losses = ssc_cross_entropy(a + b.exp() * z, own_set.long(), transition)
+        total = losses.sum() + (steps**2).sum() / 2
+        (slope,) = torch.autograd.grad(total, leaf)
         return float(total.detach()), slope.numpy()
 
     # Steps are counted in standard errors, so that one step size suits all sets.
     low, high = (EDGE - stated[free]) / errors[free], (1 - EDGE - stated[free]) / errors[free]
     found = minimize(
         value_and_slope,
-        np.clip(0.0, low, high),
+        np.append(np.clip(0.0, low, high), [0.0, 0.0]),
         jac=True,
         method="L-BFGS-B",
-        bounds=Bounds(low, high),
+        bounds=Bounds(
+            np.append(low, [-MOST_SHIFT, -MOST_STRETCH]), np.append(high, [MOST_SHIFT, MOST_STRETCH])
+        ),
     )
     refined = stated.copy()
-    refined[free] += errors[free] * found.x
+    refined[free] += errors[free] * found.x[:-2]
     return refined
 
 

@@ -110,7 +110,7 @@ def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
         "Each point is a set: to the right what was stated about it, upwards what the model "
         "finds in its held-out rows. On the dashed diagonal the two agree."
     )
-    if by_likelihood:
+    if by_likelihood and len(entries) <= pictures.MOST_VECTORS:
         level = percent_level(evaluation.confidence)
         how += (
             f" Lines are {level} intervals with the model held fixed, so expect some to miss the "
@@ -146,7 +146,7 @@ def _share_notes(judgement: Judgement, marked: list[int]) -> tuple[str, ...]:
     if len(judgement.classes) > MOST_PANELS:
         notes.append(f"Shows the {MOST_PANELS} most common of {len(judgement.classes):,} classes.")
     if judgement.method == "proportion":
-        notes.append("The method has no interval for the share of a set.")
+        notes.append("Without intervals: those at hand assume label shift.")
     return tuple(notes)
 
 

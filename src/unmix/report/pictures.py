@@ -23,6 +23,7 @@ __all__ = [
     "MOST_HISTOGRAMS",
     "MOST_LABELS",
     "MOST_POINTS",
+    "MOST_VECTORS",
     "STYLE",
     "SetScores",
     "plot_history",
@@ -83,7 +84,7 @@ def plot_shares(
     stated, found : (m,)
         The two shares; sets where one is nan are left out.
     low, high : (m,), optional
-        Interval of `found`.
+        Interval of `found`; drawn for up to `MOST_VECTORS` sets.
     marked : sequence of int
         Positions to draw in another colour; the first `MOST_LABELS` are named.
     x_label, y_label : str
@@ -98,18 +99,17 @@ def plot_shares(
     is_marked = np.isin(chosen, np.asarray(marked, dtype=int))
     with rc_context(STYLE):
         ax = _axes(ax, (3.9, 3.75))
-        reach = _reach(np.concatenate([x[chosen], y[chosen]]), ends, chosen)
-        ax.plot(reach, reach, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         many = len(chosen) > MOST_VECTORS
+        drawn = [x[chosen], y[chosen], *([] if ends is None or many else ends[:, chosen])]
+        reach = _reach(np.concatenate(drawn))
+        ax.plot(reach, reach, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         size = 8.0 if many else 22.0
         for mask, color, marker in ((~is_marked, BLUE, "o"), (is_marked, ORANGE, "D")):
             part = chosen[mask]
             if not len(part):
                 continue
-            if ends is not None:
-                ax.vlines(
-                    x[part], *ends[:, part], color=color, alpha=0.45, linewidth=1, rasterized=many
-                )
+            if ends is not None and not many:  # hundreds of lines would hide the points
+                ax.vlines(x[part], *ends[:, part], color=color, alpha=0.45, linewidth=1)
             ax.scatter(
                 x[part], y[part], size, color=color, marker=marker, linewidth=0, rasterized=many
             )
@@ -142,7 +142,8 @@ def plot_roc(
         ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         ax.fill_between(roc.fpr, roc.low, roc.high, color=BLUE, alpha=0.25, linewidth=0)
         ax.plot(roc.fpr, roc.tpr, color=BLUE, linewidth=1.8)
-        ax.text(0.62, 0.56, "chance", ha="left", va="top")
+        at = 0.25 if point is not None and point[0] > 0.4 else 0.7  # clear of the other word
+        ax.text(at + 0.02, at - 0.04, "chance", ha="left", va="top")
         if point is not None:
             ax.scatter(*point, 42, color=BLUE, zorder=3)
             below = point[1] > 0.2
@@ -183,7 +184,7 @@ def plot_score_histograms(
     shown = _rows(sorted(sets, key=lambda entry: entry.stated))
     top = max((max(entry.shares) for entry in shown), default=1.0) or 1.0
     with rc_context(STYLE):
-        ax = _axes(ax, (3.9, 0.8 + 0.18 * max(len(shown), 4)))
+        ax = _axes(ax, (3.9, 0.8 + 0.18 * max(len(shown), 5)))
         for row, entry in enumerate(shown):
             edges = np.linspace(0, 1, len(entry.shares) + 1)
             heights = row + 0.92 * np.asarray(entry.shares) / top
@@ -197,7 +198,7 @@ def plot_score_histograms(
             for text in texts:
                 text.set(parse_math=False, in_layout=False, fontsize=7.5)
         # Names stand inside the axes, where no measure of a font can cut them off.
-        ax.set(xlim=(-0.56, 1.22), ylim=(-0.1, max(len(shown), 4)))
+        ax.set(xlim=(-0.56, 1.22), ylim=(-0.1, max(len(shown), 1)))
         ax.text(-0.03, 1.01, "set", ha="right", transform=ax.get_xaxis_transform())
         ax.text(1.03, 1.01, "stated", ha="left", transform=ax.get_xaxis_transform())
         _quiet(ax, x_label, "", grid="x")
@@ -309,12 +310,8 @@ def _points(x: FloatArray, y: FloatArray, marked: Sequence[int]) -> npt.NDArray[
     return np.union1d(thinned, np.intersect1d(named, known))
 
 
-def _reach(
-    values: FloatArray, ends: FloatArray | None, chosen: npt.NDArray[np.int64]
-) -> tuple[float, float]:
+def _reach(values: FloatArray) -> tuple[float, float]:
     """Return limits that hold all values, a little wider, inside those of a share."""
-    if ends is not None:
-        values = np.concatenate([values, ends[:, chosen].ravel()])
     values = values[np.isfinite(values)]
     if not len(values):
         return -0.02, 1.02

@@ -23,8 +23,8 @@ from unmix.report.wording import (
     percent,
     positive_class,
     share_of,
-    share_words,
     shortened,
+    stated_percent,
 )
 
 __all__ = [
@@ -109,15 +109,17 @@ class MisfitRow:
 
 def number_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[NumberRow]:
     """Return the metrics of an evaluation."""
-    there = share_words(evaluation.target_prior, classes)
     labeled = evaluation.labeled
     positive = positive_class(classes)
+    there = "at the target prior"
+    if len(classes) == 2:
+        there = f"where {stated_percent(share_of(evaluation.target_prior, 1))} are {positive}"
     metrics = [
-        ("Accuracy", f"right decisions where there are {there}", "accuracy"),
+        ("Accuracy", f"right decisions {there}", "accuracy"),
         ("Balanced accuracy", "right decisions if all classes were equally common", "balanced"),
         ("AUC", "chance that a positive scores above a negative; 0.5 is guessing", "auc"),
-        ("True positive rate", f"share of {positive} that are found", "tpr"),
-        ("False positive rate", f"share of the others called {positive} by mistake", "fpr"),
+        ("True positive rate", f"share of {positive} that is found", "tpr"),
+        ("False positive rate", f"share of all others taken for {positive}", "fpr"),
     ]
     rows = []
     for name, meaning, key in metrics:
@@ -252,7 +254,8 @@ def _direction(
     if abs(residual) < CLEAR:
         return "its scores are spread differently than in the other sets"
     positive = positive_class(judgement.classes)
-    return f"looks as if it had {'more' if residual > 0 else 'fewer'} {positive} than stated"
+    share = "a larger" if residual > 0 else "a smaller"
+    return f"looks as if it had {share} share of {positive} than stated"
 
 
 def _share(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Share:

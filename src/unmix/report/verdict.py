@@ -14,6 +14,9 @@ from unmix.learn.choosing import BASELINE
 __all__ = ["Verdict", "beats_guessing", "is_rejected", "verdict_of"]
 
 
+TOO_WIDE = 0.5  # an interval of the accuracy that says next to nothing
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the banner says.
@@ -92,8 +95,12 @@ def _unchecked(judgement: Judgement) -> list[str]:
     missing = []
     if judgement.evaluation is None:
         missing.append("how accurate it is and whether the sets fit together (no rows held out)")
-    elif math.isnan(judgement.evaluation.fit_test.p_value):
-        missing.append("whether the sets fit together (too few sets or rows for the test)")
+    else:
+        accuracy = judgement.evaluation.accuracy
+        if not accuracy.high - accuracy.low < TOO_WIDE:
+            missing.append("how accurate it is (the interval is too wide to say)")
+        if math.isnan(judgement.evaluation.fit_test.p_value):
+            missing.append("whether the sets fit together (too few sets or rows for the test)")
     if beats_guessing(judgement) is None:
         missing.append("whether the shares of hidden sets are predicted (too few sets)")
     if not judgement.diagnosis.usable:

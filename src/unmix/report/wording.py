@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Sequence
+from itertools import accumulate
 
 from unmix.assess.estimates import Estimate, Share
 
@@ -21,6 +22,7 @@ __all__ = [
     "share_of",
     "share_words",
     "shortened",
+    "stated_percent",
 ]
 
 UNWANTED = "\ufffe\uffff\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -44,14 +46,11 @@ def shortened(name: str, cells: int) -> str:
     text = clean(name).strip()
     if not text:
         return "(no name)"
-    used = 0
-    for position, character in enumerate(text):
-        width = 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        # The ellipsis takes a cell, unless what is left fits.
-        if used + width > cells - 1 and len(text) - position > 1:
-            return text[:position] + "\N{HORIZONTAL ELLIPSIS}"
-        used += width
-    return text
+    widths = [2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text]
+    if sum(widths) <= cells:
+        return text
+    kept = sum(end < cells for end in accumulate(widths))  # the ellipsis takes a cell
+    return text[:kept].rstrip() + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -72,6 +71,11 @@ def percent(share: float) -> str:
     value = 100 * share
     digits = f"{value:.2g}" if 0 < abs(value) < 1 else f"{value:.1f}"
     return f"{digits}{SPACE}%"
+
+
+def stated_percent(share: float) -> str:
+    """Return a share that somebody chose, with the digits they gave."""
+    return f"{100 * share:.4g}{SPACE}%" if math.isfinite(share) else NONE
 
 
 def percent_level(confidence: float) -> str:
@@ -128,20 +132,15 @@ def share_of(share: Share, k: int) -> float:
 def share_words(share: Share, classes: Sequence[str], most: int = 8) -> str:
     """Return a share in words: '30 % positives', or the shares of the first classes."""
     if len(classes) == 2:
-        return f"{_stated(share_of(share, 1))} {positive_class(classes)}"
+        return f"{stated_percent(share_of(share, 1))} {positive_class(classes)}"
     if not isinstance(share, tuple):
         return NONE
     parts = [
-        f"{shortened(name, 24)} {_stated(part)}"
+        f"{shortened(name, 24)} {stated_percent(part)}"
         for name, part in zip(classes[:most], share, strict=False)
     ]
     rest = len(classes) - most
     return ", ".join(parts) + (f" and {counted(rest, 'class', 'classes')} more" if rest > 0 else "")
-
-
-def _stated(share: float) -> str:
-    """Return a share that somebody chose, with the digits they gave."""
-    return f"{100 * share:.4g}{SPACE}%" if math.isfinite(share) else NONE
 
 
 def _clean_character(character: str) -> str:

@@ -1,0 +1,420 @@
+import datetime
+import json
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from unmix.errors import InputError
+from unmix.learn import encoding
+from unmix.learn.encoding import CategoryColumn, EmptyColumn, NumberColumn, TableEncoder
+
+NAN = np.nan
+
+
+def people():
+    return pd.DataFrame(
+        {
+            "age": [20.0, 40.0, NAN, 30.0],
+            "city": ["Rome", "Oslo", None, "Rome"],
+            "member": [True, False, True, False],
+            "country": ["IT", "IT", "IT", "IT"],
+            "version": [3, 3, 3, 3],
+            "note": [NAN, NAN, NAN, NAN],
+        }
+    )
+
+
+def stored(encoder):
+    return TableEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+
+
+def column(values, dtype=None):
+    return pd.DataFrame({"a": pd.Series(values, dtype=dtype), "b": np.arange(len(values))})
+
+
+# The matrix
+
+
+def test_numbers_are_standardised_and_categories_get_a_column_each():
+    encoder = TableEncoder.fit(people())
+    assert encoder.columns == ["age", "city", "member", "country", "version", "note"]
+    names = ["age", "member", "age is missing", "city is missing", "city=Oslo", "city=Rome"]
+    assert encoder.feature_names == names
+    deviation = np.std([20, 30, 40])
+    expected = [
+        [-10 / deviation, 1, 0, 0, 0, 1],
+        [10 / deviation, -1, 0, 0, 1, 0],
+        [0, 1, 1, 1, 0, 0],
+        [0, -1, 0, 0, 0, 1],
+    ]
+    x = encoder.matrix(people())
+    assert x.dtype == np.float32
+    np.testing.assert_allclose(x, expected, atol=1e-7)
+
+
+def test_native_keeps_numbers_and_gives_categories_codes():
+    encoder = TableEncoder.fit(people())
+    assert encoder.categorical == [1, 3]
+    expected = [
+        [20, 1, 1, 0, 3, NAN],
+        [40, 0, 0, 0, 3, NAN],
+        [NAN, NAN, 1, 0, 3, NAN],
+        [30, 1, 0, 0, 3, NAN],
+    ]
+    np.testing.assert_array_equal(encoder.native(people()), expected)
+
+
+def test_a_stored_encoder_encodes_to_the_same_bits():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.lognormal(10, 3, size=(500, 3)), columns=list("abc"))
+    frame["d"] = rng.choice(["x", "y", "zürich"], 500)
+    frame.loc[::7, ["a", "d"]] = None
+    encoder = TableEncoder.fit(frame)
+    again = stored(encoder)
+    assert again.to_dict() == encoder.to_dict()
+    assert again.feature_names == encoder.feature_names
+    assert again.matrix(frame).tobytes() == encoder.matrix(frame).tobytes()
+    assert again.native(frame).tobytes() == encoder.native(frame).tobytes()
+
+
+def test_the_state_of_the_scaler_is_that_of_the_data():
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"a": rng.normal(1e6, 3, 1000), "b": rng.exponential(1e-9, 1000)})
+    frame.loc[:9, "b"] = NAN
+    x = TableEncoder.fit(frame).matrix(frame).astype(float)
+    np.testing.assert_allclose(x[:, :2].mean(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(x[:, 0].std(), 1, rtol=1e-6)
+    np.testing.assert_allclose(x[10:, 1].std(), 1, rtol=1e-6)
+    np.testing.assert_array_equal(x[:, 2], np.arange(1000) < 10)
+
+
+def test_long_tables_are_encoded_block_by_block_alike(monkeypatch):
+    frame = pd.concat([people()] * 5)
+    whole = TableEncoder.fit(frame).matrix(frame)
+    monkeypatch.setattr(encoding, "BLOCK_ROWS", 3)
+    np.testing.assert_array_equal(TableEncoder.fit(frame).matrix(frame), whole)
+
+
+def test_only_the_thirty_most_frequent_categories_are_kept():
+    words = [f"w{i:02}" for i in range(40) for _ in range(1 + (i % 2))]  # odd ones are frequent
+    encoder = TableEncoder.fit(pd.DataFrame({"a": words}))
+    kept = [f"w{i:02}" for i in range(40) if i % 2 or i < 20]
+    assert encoder.feature_names == [f"a={word}" for word in kept]
+    rare = pd.DataFrame({"a": ["w38", "w01", "never seen"]})
+    np.testing.assert_array_equal(encoder.matrix(rare).sum(axis=1), [0, 1, 0])
+    np.testing.assert_array_equal(encoder.native(rare)[:, 0], [NAN, 1, NAN])
+    # The model has met rare categories in this column, so a new one is no news.
+    assert encoder.unseen(rare) == {}
+
+
+# What is different at prediction
+
+
+def test_missing_numbers_that_training_did_not_have_are_put_at_the_mean():
+    encoder = TableEncoder.fit(pd.DataFrame({"a": [1.0, 2.0, 6.0]}))
+    assert encoder.feature_names == ["a"]
+    new = pd.DataFrame({"a": [NAN, 3.0]})
+    np.testing.assert_array_equal(encoder.matrix(new), [[0], [0]])
+    np.testing.assert_array_equal(encoder.native(new), [[NAN], [3]])
+
+
+def test_missing_categories_that_training_did_not_have_are_like_unknown_ones():
+    encoder = TableEncoder.fit(pd.DataFrame({"a": ["x", "y"]}))
+    new = pd.DataFrame({"a": [None, "z", "y"]})
+    np.testing.assert_array_equal(encoder.matrix(new), [[0, 0], [0, 0], [0, 1]])
+    np.testing.assert_array_equal(encoder.native(new), [[NAN], [NAN], [1]])
+
+
+def test_unseen_categories_are_counted_with_an_example():
+    encoder = TableEncoder.fit(people())
+    new = pd.concat([people()] * 2, ignore_index=True)
+    new.loc[[5, 7], "city"] = ["Bern", "Paris"]
+    new["note"] = "anything"
+    assert encoder.unseen(new) == {"city": (2, "Bern")}
+    assert encoder.unseen(people()) == {}
+
+
+def test_columns_are_taken_by_name_and_others_are_ignored():
+    encoder = TableEncoder.fit(people())
+    shuffled = people().assign(extra=pd.Timestamp("2020-01-01"))[
+        ["note", "extra", "city", "member", "age", "version", "country"]
+    ]
+    np.testing.assert_array_equal(encoder.matrix(shuffled), encoder.matrix(people()))
+
+
+def test_missing_columns_are_named():
+    encoder = TableEncoder.fit(people())
+    with pytest.raises(InputError, match="table are missing: 'age', 'member'; add them"):
+        encoder.matrix(people().drop(columns=["age", "member"]))
+
+
+def test_text_in_a_column_of_numbers_is_named_with_its_row():
+    encoder = TableEncoder.fit(people())
+    new = people().astype({"age": object})
+    new.loc[2, "age"] = "forty"
+    words = "column 'age' held numbers in training and holds 'forty' in row 2; make it numbers"
+    with pytest.raises(InputError, match=words):
+        encoder.matrix(new)
+    for dtype in ("str", "category", pd.ArrowDtype(pa.string())):
+        text = people().assign(age=pd.Series([None, "9", "10", "11"], dtype=dtype))
+        with pytest.raises(InputError, match="holds '9' in row 1"):
+            encoder.native(text)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float32", "Int8", "category", object, "str"])
+def test_numbers_in_a_column_of_text_are_read_as_text(dtype):
+    encoder = TableEncoder.fit(pd.DataFrame({"code": ["7", "12", "x"]}))
+    new = pd.DataFrame({"code": pd.Series([12, 7, 8]).astype(dtype)})
+    np.testing.assert_array_equal(encoder.native(new)[:, 0], [0, 1, NAN])
+    assert encoder.unseen(new) == {"code": (1, "8")}
+
+
+def test_dtypes_say_how_a_file_has_to_be_read():
+    encoder = TableEncoder.fit(people())
+    assert encoder.dtypes["age"] == encoder.dtypes["member"] == "float64"
+    assert encoder.dtypes["city"] == encoder.dtypes["note"] == "str"
+
+
+# Columns that say nothing
+
+
+def test_constant_and_empty_columns_are_left_out_whatever_they_hold_later():
+    encoder = TableEncoder.fit(people())
+    new = people().assign(version=1e100, country="FR", note="text")
+    np.testing.assert_array_equal(encoder.matrix(new), encoder.matrix(people()))
+    assert np.isnan(encoder.native(new)[:, 5]).all()
+
+
+def test_a_constant_with_gaps_is_a_mark_for_the_gaps():
+    frame = pd.DataFrame({"a": [5.0, NAN, 5.0], "b": ["yes", None, None]})
+    encoder = TableEncoder.fit(frame)
+    assert encoder.feature_names == ["a is missing", "b is missing", "b=yes"]
+    expected = [[0, 0, 1], [1, 1, 0], [0, 1, 0]]
+    np.testing.assert_array_equal(encoder.matrix(frame), expected)
+
+
+@pytest.mark.parametrize("values", [[None, None], [NAN, None], [pd.NA, pd.NA]])
+@pytest.mark.parametrize("dtype", [object, "str", "category", "Float64"])
+def test_a_column_without_values_is_empty_whatever_its_type(values, dtype):
+    encoder = TableEncoder.fit(column(values, dtype))
+    assert encoder.summaries[0] == EmptyColumn("a")
+    assert encoder.feature_names == ["b"]
+
+
+def test_numbers_that_differ_only_in_rounding_count_as_constant():
+    frame = pd.DataFrame({"a": [1e16, 1e16 + 2, 1e16], "b": [1, 2, 3]})
+    assert TableEncoder.fit(frame).feature_names == ["b"]
+
+
+def test_a_table_in_which_nothing_varies_is_refused():
+    with pytest.raises(InputError, match=r"no column varies \('version', 'note'\)"):
+        TableEncoder.fit(people()[["version", "note"]])
+
+
+def test_values_far_beyond_training_stay_finite():
+    encoder = TableEncoder.fit(pd.DataFrame({"a": [0.0, 1.0]}))
+    new = pd.DataFrame({"a": [1e149, -1e149]})
+    np.testing.assert_array_equal(encoder.matrix(new), [[1e6], [-1e6]])
+
+
+# Kinds of columns
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["int8", "uint64", "float16", "float32", "Int64", "Float32", "boolean", "bool"]
+    + [pd.ArrowDtype(t) for t in (pa.int32(), pa.float64(), pa.bool_(), pa.decimal128(5, 2))]
+    + [pd.SparseDtype("float64"), object],
+)
+def test_every_type_of_number_is_a_number(dtype):
+    values = [Decimal(0), Decimal(1)] if "decimal" in str(dtype) else [0, 1]
+    frame = column(values, dtype)
+    encoder = TableEncoder.fit(frame)
+    assert encoder.summaries[0] == NumberColumn("a", 0.5, 0.5, False)
+    np.testing.assert_array_equal(encoder.matrix(frame)[:, 0], [-1, 1])
+
+
+@pytest.mark.parametrize(
+    "dtype", ["Int64", "boolean", "Float32", pd.ArrowDtype(pa.float32()), object]
+)
+def test_missing_values_of_every_type_are_missing(dtype):
+    frame = column([0, None, 1], dtype)
+    assert TableEncoder.fit(frame).summaries[0] == NumberColumn("a", 0.5, 0.5, True)
+    np.testing.assert_array_equal(TableEncoder.fit(frame).native(frame)[:, 0], [0, NAN, 1])
+
+
+def test_a_nan_inside_an_arrow_column_is_missing_too():
+    values = pd.arrays.ArrowExtensionArray(pa.array([0.0, NAN, None, 1.0], from_pandas=False))
+    assert TableEncoder.fit(column(values)).summaries[0] == NumberColumn("a", 0.5, 0.5, True)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["str", object, "string", "category"]
+    + [pd.ArrowDtype(t) for t in (pa.string(), pa.dictionary(pa.int32(), pa.string()))],
+)
+def test_every_type_of_text_is_a_category(dtype):
+    frame = column(["u", None, "v"], dtype)
+    encoder = TableEncoder.fit(frame)
+    assert encoder.summaries[0] == CategoryColumn("a", ("u", "v"), False, True)
+    np.testing.assert_array_equal(encoder.native(frame)[:, 0], [0, NAN, 1])
+
+
+def test_a_categorical_of_numbers_stays_a_category_and_text_mixed_with_numbers_is_text():
+    frame = pd.DataFrame({"a": pd.Categorical([3, 1, 3]), "b": ["x", 2.0, 2]})
+    first, second = TableEncoder.fit(frame).summaries
+    assert first == CategoryColumn("a", ("1", "3"), False, False)
+    assert second == CategoryColumn("b", ("2", "x"), False, False)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (pd.Timestamp("2020-01-01"), "type Timestamp; turn dates and times into numbers"),
+        (datetime.date(2020, 1, 1), "type date; turn dates and times into numbers"),
+        (pd.Timedelta("1h"), "type Timedelta; turn dates and times into numbers"),
+        (b"bytes", "type bytes; decode bytes into text"),
+        ([1, 2], "type list; turn them into one number or one word per cell"),
+        ({"a": 1}, "type dict; turn them into one number"),
+        (1 + 2j, "type complex; turn them into one number"),
+    ],
+)
+def test_other_values_are_refused_with_a_cure(value, words):
+    with pytest.raises(InputError, match=f"column 'a' holds values of {words}"):
+        TableEncoder.fit(column([value, value]))
+    encoder = TableEncoder.fit(column(["x", "y"]))
+    for use in (encoder.matrix, encoder.native, encoder.unseen):
+        with pytest.raises(InputError, match=f"column 'a' holds values of {words}"):
+            use(column([value, value]))
+
+
+# Arrays
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, bool, object])
+def test_an_array_is_a_table_of_numbers(dtype):
+    x = np.array([[0, 1], [1, 1], [1, 0]]).astype(dtype)
+    encoder = TableEncoder.fit(x)
+    assert encoder.columns == encoder.feature_names == ["x0", "x1"]
+    np.testing.assert_array_equal(encoder.native(x), x.astype(float))
+    np.testing.assert_allclose(encoder.matrix(x).mean(axis=0), 0, atol=1e-7)
+
+
+def test_arrays_that_are_no_tables_of_numbers_are_refused():
+    with pytest.raises(InputError, match=r"shape \(n, d\); got \(3,\)"):
+        TableEncoder.fit(np.arange(3))
+    with pytest.raises(InputError, match="column 'x1' of the array holds text; give a DataFrame"):
+        TableEncoder.fit(np.array([[1, "a"], [2, "b"]], dtype=object))
+    with pytest.raises(InputError, match="column 'x0' holds values of type dict"):
+        TableEncoder.fit(np.array([[{"foo": 1}], [2]], dtype=object))
+    with pytest.raises(InputError, match=r"a pandas DataFrame or a numpy array .* got list"):
+        TableEncoder.fit([[1, 2], [3, 4]])
+    encoder = TableEncoder.fit(np.eye(2))
+    with pytest.raises(InputError, match="the array has 3 columns and training had 2"):
+        encoder.matrix(np.eye(3))
+
+
+# Tables that cannot be used
+
+
+def test_extreme_numbers_are_named_with_column_and_row():
+    for value, words in [
+        (np.inf, "holds inf in row second; replace it by a number or an empty cell"),
+        (-np.inf, "holds -inf in row second; replace it"),
+        (1e308, r"holds 1e\+308 in row second; looks like a missing-value code; replace it by an"),
+        (-2e150, r"holds -2e\+150 in row second; looks like"),
+        (10**400, "holds an integer with more than 300 digits"),
+    ]:
+        dtype = object if isinstance(value, int) else float
+        bad = pd.DataFrame(
+            {"a": [1, value, value]}, index=["first", "second", "third"], dtype=dtype
+        )
+        with pytest.raises(InputError, match=f"column 'a' {words}"):
+            TableEncoder.fit(bad)
+        encoder = TableEncoder.fit(pd.DataFrame({"a": [1.0, 2.0]}))
+        for encode in (encoder.matrix, encoder.native):
+            with pytest.raises(InputError, match=f"column 'a' {words}"):
+                encode(bad)
+
+
+def test_the_largest_allowed_numbers_do_no_harm():
+    frame = pd.DataFrame({"a": [1e150, -1e150, 0.0], "b": [1e-200, 2e-200, 3e-200], "c": [1, 2, 3]})
+    x = TableEncoder.fit(frame).matrix(frame)
+    assert np.isfinite(x).all()
+    assert x[0, 0] == pytest.approx(np.sqrt(1.5))
+
+
+def test_repeated_column_names_are_refused_where_they_matter():
+    twice = pd.DataFrame([[1, 2], [3, 5]], columns=["a", "a"])
+    with pytest.raises(InputError, match="column 'a' appears more than once; rename one"):
+        TableEncoder.fit(twice)
+    with pytest.raises(InputError, match="column '1' appears more than once"):
+        TableEncoder.fit(pd.DataFrame([[1, 2], [3, 5]], columns=[1, "1"]))
+    encoder = TableEncoder.fit(pd.DataFrame({"b": [1, 2]}))
+    with pytest.raises(InputError, match="column 'b' appears more than once"):
+        encoder.matrix(pd.DataFrame([[1, 2]], columns=["b", "b"]))
+    harmless = pd.concat([pd.DataFrame({"b": [1, 2]}), twice], axis=1)
+    np.testing.assert_array_equal(encoder.matrix(harmless), [[-1], [1]])
+
+
+def test_names_that_are_no_text_are_taken_as_text():
+    encoder = TableEncoder.fit(pd.DataFrame({0: [1, 2], 10: ["a", "b"]}))
+    assert stored(encoder).columns == ["0", "10"]
+
+
+def test_tables_without_rows_or_columns_are_refused():
+    encoder = TableEncoder.fit(people())
+    for use in (TableEncoder.fit, encoder.matrix, encoder.native, encoder.unseen):
+        with pytest.raises(InputError, match="the table has no rows"):
+            use(people().iloc[:0])
+        with pytest.raises(InputError, match="the table has no columns"):
+            use(pd.DataFrame(index=range(3)))
+
+
+# Stored encoders
+
+
+def broken(**changes):
+    state = json.loads(json.dumps(TableEncoder.fit(people()).to_dict()))
+    state["columns"][0] |= changes
+    return state
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ([], r"'version' and 'columns'; got \[\]"),
+        ({"version": 1}, "'version' and 'columns'; got 'version'"),
+        (broken() | {"more": 1}, "got 'columns', 'more', 'version'"),
+        (broken() | {"version": 2}, "format version 2, and this unmix reads 1"),
+        ({"version": 1, "columns": []}, "no list of columns"),
+        ({"version": 1, "columns": ["age"]}, "column 0 .* none of the kinds 'number', 'category'"),
+        (broken(kind="date"), "column 0 .* none of the kinds"),
+        (broken(kind=["number"]), "column 0 .* none of the kinds"),
+        (broken(scale=2), "column 0 .* lacks or adds 'scale'"),
+        (broken(kind="category"), "lacks or adds 'categories', 'deviation', 'mean', 'rare'"),
+        (broken(name=3), "column 0 .* has name = 3"),
+        (broken(name="city"), "has column 'city' twice"),
+        (broken(mean="20"), "column 0 .* has mean = '20'"),
+        (broken(mean=float("nan")), "has mean = nan"),
+        (broken(mean=10**400), "has mean = 1000"),
+        (broken(deviation=-1.0), "has deviation = -1.0"),
+        (broken(deviation=True), "has deviation = True"),
+        (broken(missing=1), "has missing = 1"),
+        ({"version": 1, "columns": [{"kind": "category", "name": "a", "categories": ["x", "x"],
+          "rare": False, "missing": False}]}, "has categories = "),
+    ],
+)  # fmt: skip
+def test_a_stored_encoder_that_is_not_as_it_should_be_is_refused(state, words):
+    with pytest.raises(InputError, match=words):
+        TableEncoder.from_dict(state)
+
+
+def test_errors_are_one_line():
+    for bad in (people().iloc[:0], people().assign(age=np.inf), people().assign(age=b"x")):
+        with pytest.raises(InputError) as caught:
+            TableEncoder.fit(bad)
+        assert "\n" not in str(caught.value)
