@@ -228,7 +228,7 @@ def test_misfits_turn_the_banner_red_and_are_listed_with_a_direction(misfit):
     text = Page(render_report(misfit)).text.replace("\xa0", " ")
     assert verdict_of(misfit).level == "no"
     assert "No: the sets do not fit together" in text
-    assert "do not quote these numbers" in text
+    assert "Do not quote these numbers" in text
     assert "Sets should lie on the diagonal: 2 sets do not fit" in text
     rows = {row.names[0]: row for row in misfit_rows(misfit)}
     assert set(rows) == {"county 3", "county 40"}
@@ -264,6 +264,27 @@ def test_three_classes_get_a_confusion_matrix_and_a_panel_each(three):
     assert "True positive rate" not in text
     assert "fox 50 %, hare 30 %, owl 20 %" in text
     assert page.count("svg") == 5  # a panel per class, scores, hidden sets
+
+
+def test_two_classes_with_a_logit_each_are_shown_as_well(misfit):
+    priors, X, _, _ = two_classes(named(50), wrong=(3, 40))
+    share = np.array([*priors.values()])
+    evaluation = evaluate(
+        np.column_stack([np.zeros(len(X)), X]),
+        np.repeat(np.arange(50), 300),
+        np.column_stack([1 - share, share]),
+        (0.7, 0.3),
+        set_ids=named(50),
+    )
+    judgement = replace(misfit, evaluation=evaluation, classes=("no", "yes"))
+    text = check_harmless(render_report(judgement)).text.replace("\xa0", " ")
+    assert "right decisions where 30 % are class yes" in text
+    assert "called yes" in text
+    assert "predicted share of class yes" in text
+    rows = {row.names[0]: row for row in misfit_rows(judgement)}
+    assert set(rows) == {"county 3", "county 40"}
+    assert rows["county 3"].stated == "19.3\xa0%"
+    assert "a larger share of class yes" in rows["county 3"].direction
 
 
 def test_what_was_not_checked_is_said():

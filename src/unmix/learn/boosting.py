@@ -1,8 +1,8 @@
 """Gradient boosting (LightGBM) on the SSC loss: the learner for tables.
 
 The gradient is the closed form of `core.losses`, the Hessian the Fisher information, read off a
-table. Because that Hessian is in units of information, not of rows, the same defaults suit sets
-that say little and sets that say much. This file knows no labels, files or column names.
+table. Because that Hessian counts information and not rows, the same defaults suit sets that say
+little and sets that say much. This file knows no labels, files or column names.
 """
 
 from __future__ import annotations
@@ -28,50 +28,62 @@ __all__ = ["BoostingFit", "BoostingOptions", "fit_boosting"]
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int, str], None]
 
-# Far below the information of any row that matters; it only keeps LightGBM from dividing by zero.
+# Far below the information of any row that matters; it only keeps sums of Hessians positive.
 LEAST_HESSIAN = 1e-12
+# The second pass refines with models that were trained on better priors; a third changes little.
+REFINING_PASSES = 2
+# What LightGBM accepts, so that a mistake is told in our words.
+RANGES = {
+    "num_leaves": (2, 131_072),
+    "learning_rate": (1e-6, 1),
+    "min_child_samples": (1, np.inf),
+    "min_sum_hessian_in_leaf": (0, np.inf),
+    "lambda_l2": (0, np.inf),
+    "bagging_fraction": (1e-6, 1),
+    "feature_fraction": (1e-6, 1),
+    "max_bin": (2, 65_535),
+    "patience": (1, np.inf),
+}
 
 
 @dataclass(frozen=True)
 class BoostingOptions:
-    """How trees are grown. Sums of Hessians count information: a fair label is worth 1/4."""
+    """How trees are grown. Hessians count information, of which one fair label holds 1/4."""
 
     num_leaves: int = 7
-    """Leaves of a tree; the set index is a noisy label, large trees learn the noise."""
+    """Leaves of a tree. The set index is a noisy label, and large trees learn the noise."""
     learning_rate: float = 0.1
     """Share of each tree that is added."""
     min_child_samples: int = 20
     """Least rows in a leaf."""
     min_sum_hessian_in_leaf: float = 5.0
-    """Least information in a leaf, 5 being about 20 labels."""
+    """Least information in a leaf; 5 is that of 20 labels."""
     lambda_l2: float = 10.0
-    """Information added to each leaf that says: change nothing."""
+    """Information that speaks for no change, added to each leaf; 10 is that of 40 labels."""
     bagging_fraction: float = 0.7
     """Share of the rows each tree sees."""
     feature_fraction: float = 1.0
     """Share of the columns each tree sees."""
     max_bin: int = 63
-    """Steps a number is cut into."""
+    """Steps that a column of numbers is cut into."""
     patience: int = 50
     """Rounds without a better held-out loss before training stops."""
 
-
     def __post_init__(self) -> None:
-        for option in fields(self):
-            if not getattr(self, option.name) >= (option.name == "patience"):
-                raise InputError(
-                    f"{option.name} must not be negative; got {getattr(self, option.name)!r}"
-                )
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise InputError(f"{name} must lie between {low:g} and {high:g}; got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)
 class BoostingFit:
-    """A boosted model: everything prediction needs, as text and numbers."""
+    """A boosted model: all that prediction needs, as text and numbers."""
 
     model_text: str
-    """LightGBM's own format; it does not hold the objective, so it predicts raw sums."""
+    """LightGBM's own format. It does not hold the objective, so it predicts raw sums of trees."""
     base_logits: Array
-    """Where the trees start: logit of the target prior, shape (); K classes its log, (K,)."""
+    """Where the trees start: logit of the target prior, shape (); for K classes its log, (K,)."""
     num_rounds: int
     """Rounds in the model; those after the best one are left out."""
     set_priors: Array
@@ -90,10 +102,22 @@ class BoostingFit:
         """Return logits at the target prior, (n,) or (n, K), of rows (n, num_features)."""
         if x.ndim != 2 or x.shape[1] != self.num_features:
             raise InputError(
-                f"the model was trained on {self.num_features} columns; got rows of shape "
-                f"{x.shape[1:]}: give the same columns in the same order"
+                f"the model takes rows of {self.num_features} columns; got an array of shape "
+                f"{x.shape}: give the columns of training, in their order"
             )
         return np.asarray(self.booster.predict(x, raw_score=True) + self.base_logits)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is the same in all fits of one call."""
+
+    options: BoostingOptions
+    categorical: tuple[int, ...]
+    max_rounds: int
+    seed: int
+    num_threads: int | None
+    progress: Progress | None
 
 
 def fit_boosting(
@@ -115,111 +139,181 @@ def fit_boosting(
     sets : UnlabeledSets
         Its x is a matrix (n, d) of numbers; NaN means missing.
     held_out : UnlabeledSets or None
-        Rows of the same sets: training stops when their set log-loss gets no better, and the best
-        round is kept. None: all rounds are trained and kept.
+        Other rows of the same sets. Training stops when their set log-loss gets no better, and
+        the best round is kept. None: all rounds are trained and kept.
     categorical : sequence of int
         Columns that hold category codes: whole numbers from 0.
     max_rounds : int
     seed : int
-        Decides the rows (and columns) each tree sees.
+        Decides the rows (and columns) that each tree sees.
     prior_errors : array, shape (m,), optional
         Standard errors of the stated set priors, 0 for exact ones (two classes only). The priors
-        are then refined on rows that the refining models did not see, at three times the cost.
+        are then refined before the model is trained, which takes about twice as long again.
     num_threads : int, optional
         All cores if left out. The same number gives the same model, to the bit.
     progress : function (rounds done, most rounds, text), optional
     **options
         Fields of `BoostingOptions`.
     """
-    unknown = set(options) - {option.name for option in fields(BoostingOptions)}
-    if unknown:
-        known = ", ".join(option.name for option in fields(BoostingOptions))
-        raise InputError(f"boosting has no option {sorted(unknown)[0]!r}; its options are {known}")
-    boost = _Boosting(
+    known = [option.name for option in fields(BoostingOptions)]
+    for name in options:
+        if name not in known:
+            raise InputError(f"boosting has no option {name!r}; it has {', '.join(known)}")
+    plan = _Plan(
         BoostingOptions(**options), tuple(categorical), max_rounds, seed, num_threads, progress
     )
-    _check(sets, held_out, boost)
-    stated = np.asarray(sets.set_priors, dtype=np.float64)
-    if prior_errors is None:
-        return boost(sets, held_out, stated)
-    errors = check_prior_errors(prior_errors, stated)
-    return boost(sets, held_out, _refined_by_halves(sets, stated, errors, boost))
+    _check(sets, held_out, plan)
+    priors = np.asarray(sets.set_priors, dtype=np.float64)
+    if prior_errors is not None:
+        priors = _refined(sets, priors, check_prior_errors(prior_errors, priors), plan)
+    return _boost(sets, held_out, priors, plan, "boosting")
 
 
-def _refined_by_halves(
-    sets: UnlabeledSets, stated: Array, errors: Array, boost: _Boosting
-) -> Array:
-    """Refine the priors, the logits of each half of the rows coming from the other half's model."""
-    halves = sets.hold_out(0.5, np.random.default_rng(np.random.SeedSequence([boost.seed, 1])))
-    set_index = np.concatenate([half.set_index for half in halves])
+def _refined(sets: UnlabeledSets, stated: Array, errors: Array, plan: _Plan) -> Array:
+    """Refine set priors on logits that come, for each half of the rows, from the other half."""
+    rng = np.random.default_rng(np.random.SeedSequence([plan.seed, 1]))
+    first, second = sets.hold_out(0.5, rng)
+    set_index = np.concatenate((second.set_index, first.set_index))
     priors = stated
-    for _ in range(REFINEMENTS):
-        fits = [boost(half, other, priors) for half, other in (halves, halves[::-1])]
-        logits = [fit.logits(half.x) for fit, half in zip(fits[::-1], halves, strict=True)]
+    for _ in range(REFINING_PASSES):
+        logits = [
+            _boost(seen, unseen, priors, plan, "refining set priors").logits(unseen.x)
+            for seen, unseen in ((first, second), (second, first))
+        ]
         priors = refine_priors(
-            np.concatenate(logits), set_index, stated, errors, sets.set_sizes, sets.target_prior
+            np.concatenate(logits),
+            set_index,
+            stated,
+            errors,
+            sets.set_sizes,
+            float(sets.target_prior),
         )
     return priors
 
 
-@dataclass(frozen=True)
-class _Boosting:
-    """How to boost; calling it does so."""
+def _boost(
+    sets: UnlabeledSets, held_out: UnlabeledSets | None, priors: Array, plan: _Plan, doing: str
+) -> BoostingFit:
+    """Boost with the given set priors in place of those that the sets carry."""
+    transition = Transition(priors, sets.set_sizes, sets.target_prior)
+    target = transition.target.numpy()
+    base = np.log(target[1] / target[0]) if transition.binary else np.log(target)
+    parameters = _parameters(plan, base.size)
+    train = _dataset(sets, base, parameters, plan)
+    booster = lgb.Booster(parameters, train)
+    objective = _objective(sets, transition)
+    if held_out is not None:
+        booster.add_valid(_dataset(held_out, base, parameters, plan, train), "held_out")
+        evaluate = _evaluation(held_out, priors)
 
-    options: BoostingOptions
-    categorical: tuple[int, ...]
-    max_rounds: int
-    seed: int
-    num_threads: int | None
-    progress: Progress | None
+    history: list[dict[str, float]] = []
+    best, least = 0, np.inf
+    for done in range(1, plan.max_rounds + 1):
+        if booster.update(fobj=objective):
+            break  # No leaf can be split any more.
+        row: dict[str, float] = {"round": done}
+        if held_out is None:
+            best = done
+        else:
+            row["held_out_loss"] = booster.eval_valid(evaluate)[0][2]
+            if row["held_out_loss"] < least:
+                best, least = done, row["held_out_loss"]
+        history.append(row)
+        if plan.progress:
+            plan.progress(done, plan.max_rounds, doing)
+        if done - best >= plan.options.patience:
+            break
+    return BoostingFit(
+        model_text=booster.model_to_string(num_iteration=best),
+        base_logits=base,
+        num_rounds=best,
+        set_priors=priors,
+        history=history,
+        num_features=sets.x.shape[1],
+    )
 
-    def __call__(
-        self, sets: UnlabeledSets, held_out: UnlabeledSets | None, set_priors: Array
-    ) -> BoostingFit:
-        """Boost with the given set priors in place of the stated ones."""
-        transition = Transition(set_priors, sets.set_sizes, sets.target_prior)
-        target = transition.target.numpy()
-        base = np.log(target[1] / target[0]) if transition.binary else np.log(target)
-        train = self._dataset(sets, base)
-        booster = lgb.Booster(self._parameters(transition), train)
-        objective = _objective(sets, transition)
-        if held_out is not None:
-            booster.add_valid(self._dataset(held_out, base, reference=train), "held out")
-            loss = _held_out_loss(held_out, set_priors)
-        history: list[dict[str, float]] = []
-        best = 0
-        for done in range(1, self.max_rounds + 1):
-            if booster.update(fobj=objective):
-                break  # no leaf can be split any more
-            history.append({"round": done})
-            if held_out is None:
-                best = done
-            else:
-                history[-1]["held_out_loss"] = booster.eval_valid(loss)[0][2]
-                if best == 0 or history[-1]["held_out_loss"] < history[best - 1]["held_out_loss"]:
-                    best = done
-                if done - best >= self.options.patience:
-                    break
-            if self.progress:
-                self.progress(done, self.max_rounds, f"round {done}")
-        return BoostingFit(
-            model_text=booster.model_to_string(num_iteration=best),
-            base_logits=np.asarray(base),
-            num_rounds=best,
-            set_priors=set_priors,
-            history=history,
-            num_features=sets.x.shape[1],
+
+def _objective(
+    sets: UnlabeledSets, transition: Transition
+) -> Callable[[Array, Any], tuple[Array, Array]]:
+    """Return the function from logits to gradient and Hessian that LightGBM calls each round."""
+    table = FisherTable(transition)
+    set_index = torch.from_numpy(sets.set_index).long()
+
+    def gradient_and_hessian(logits: Array, _: Any) -> tuple[Array, Array]:
+        gradient = ssc_cross_entropy_gradient(torch.from_numpy(logits), set_index, transition)
+        return gradient.numpy(), np.maximum(table(logits), LEAST_HESSIAN)
+
+    return gradient_and_hessian
+
+
+def _evaluation(
+    held_out: UnlabeledSets, priors: Array
+) -> Callable[[Array, Any], tuple[str, float, bool]]:
+    """Return the function from held-out logits to set log-loss, as LightGBM wants it."""
+    transition = Transition(priors, held_out.set_sizes, held_out.target_prior)
+    set_index = torch.from_numpy(held_out.set_index).long()
+
+    def set_log_loss(logits: Array, _: Any) -> tuple[str, float, bool]:
+        losses = ssc_cross_entropy(torch.from_numpy(logits), set_index, transition)
+        # Summed by numpy, whose order does not depend on the number of threads.
+        return "held_out_loss", float(losses.numpy().mean()), False
+
+    return set_log_loss
+
+
+def _dataset(
+    sets: UnlabeledSets,
+    base: Array,
+    parameters: dict[str, Any],
+    plan: _Plan,
+    reference: lgb.Dataset | None = None,
+) -> lgb.Dataset:
+    """Return the rows as LightGBM holds them, their logits started at the base."""
+    return lgb.Dataset(
+        sets.x,
+        init_score=np.full((len(sets), *base.shape), base),
+        categorical_feature=list(plan.categorical),
+        params=parameters,
+        reference=reference,
+    )
+
+
+def _parameters(plan: _Plan, num_outputs: int) -> dict[str, Any]:
+    """Return LightGBM's parameters."""
+    options = asdict(plan.options)
+    del options["patience"]
+    return options | {
+        "objective": "none",
+        "metric": "none",
+        "num_class": num_outputs,
+        "bagging_freq": 1,
+        "seed": plan.seed,
+        "num_threads": plan.num_threads or 0,
+        "deterministic": True,
+        "force_col_wise": True,
+        "feature_pre_filter": False,
+        "verbosity": -1,
+    }
+
+
+def _check(sets: UnlabeledSets, held_out: UnlabeledSets | None, plan: _Plan) -> None:
+    """Refuse what cannot be boosted."""
+    if plan.max_rounds < 1:
+        raise InputError(f"max_rounds must be 1 or more; got {plan.max_rounds}")
+    if sets.x.ndim != 2 or sets.x.dtype.kind not in "fiub":
+        raise InputError(
+            f"boosting takes a matrix of numbers; rows have shape {sets.x.shape[1:]} and type "
+            f"{sets.x.dtype}: flatten them, and turn text into category codes"
         )
-
-    def _dataset(
-        self, sets: UnlabeledSets, base: Array, reference: lgb.Dataset | None = None
-    ) -> lgb.Dataset:
-        """Return the rows as LightGBM holds them, started at the base logits."""
-        return lgb.Dataset(
-            sets.x,
-            init_score=np.broadcast_to(base, (len(sets), *np.shape(base))),
-            reference=reference,
-            categorical_feature=list(self.categorical),
-            params=self._parameters(None),
+    num_features = sets.x.shape[1]
+    for column in plan.categorical:
+        if not 0 <= column < num_features:
+            raise InputError(f"categorical column {column} is not one of 0..{num_features - 1}")
+    if held_out is not None and (
+        held_out.x.shape[1:] != sets.x.shape[1:] or held_out.num_sets != sets.num_sets
+    ):
+        raise InputError(
+            f"held-out rows must come from the same {sets.num_sets} sets of {num_features} "
+            f"columns; got {held_out.num_sets} sets and rows of shape {held_out.x.shape[1:]}"
         )
-

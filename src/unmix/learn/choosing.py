@@ -57,12 +57,9 @@ def leave_sets_out(
     dict
         From method, and 'baseline', to error; empty if there are too few sets to hide any.
     """
-    first = next(iter(views.values()))
     rng = np.random.default_rng([seed, 5])
-    if len(first) > max_rows:
-        thinned = _thin(first, max_rows, rng)
-        views = {name: view.rows(thinned) for name, view in views.items()}
-        first = next(iter(views.values()))
+    views = _thinned(views, setups, max_rows, rng)
+    first = views[setups[0].model_name]
     present = first.set_sizes.nonzero()[0]
     if len(present) < LEAST_SETS:
         return {}
@@ -112,12 +109,8 @@ def best_model(
 ) -> str:
     """Return the model with the least set log-loss on rows hidden from it (method ssc)."""
     rng = np.random.default_rng([seed, 6])
-    first = next(iter(views.values()))
-    if len(first) > max_rows:
-        thinned = _thin(first, max_rows, rng)
-        views = {name: view.rows(thinned) for name, view in views.items()}
-        first = next(iter(views.values()))
-    out = held_out_rows(first.set_index, 0.25, rng)
+    views = _thinned(views, setups, max_rows, rng)
+    out = held_out_rows(views[setups[0].model_name].set_index, 0.25, rng)
     losses = {}
     for setup in setups:
         view = views[setup.model_name]
@@ -145,9 +138,19 @@ def _only(sets: UnlabeledSets, mask: Array) -> UnlabeledSets:
     return replace(kept, target_prior=float(pooled[1]) if sets.transition.binary else pooled)
 
 
-def _thin(sets: UnlabeledSets, num_rows: int, rng: np.random.Generator) -> Array:
-    """Return indices of about `num_rows` rows, the same share of each set."""
-    return held_out_rows(sets.set_index, num_rows / len(sets), rng).nonzero()[0]
+def _thinned(
+    views: Mapping[str, UnlabeledSets],
+    setups: Sequence[Setup],
+    max_rows: int,
+    rng: np.random.Generator,
+) -> dict[str, UnlabeledSets]:
+    """Return the views the setups need, with at most about `max_rows` rows, set by set."""
+    needed = {setup.model_name: views[setup.model_name] for setup in setups}
+    first = needed[setups[0].model_name]
+    if len(first) <= max_rows:
+        return needed
+    chosen = held_out_rows(first.set_index, max_rows / len(first), rng).nonzero()[0]
+    return {name: view.rows(chosen) for name, view in needed.items()}
 
 
 def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:

@@ -17,7 +17,7 @@ from unmix.core.transition import Transition
 
 __all__ = ["FisherTable"]
 
-Array = np.ndarray[Any, np.dtype[np.float64]]
+Array = np.ndarray[Any, Any]
 
 # Logits at the pooled prior. In the tails the information falls like exp(-2 |u|), so a linear
 # interpolation is off by (2 step)^2 / 8 of the value, which is 5e-5 here.
@@ -59,7 +59,7 @@ class FisherTable:
         """
         if logits.ndim == 1:
             at_pooled = logits + (self._log_pooled[1] - self._log_pooled[0])
-            return np.interp(at_pooled, GRID, self._tables[0])
+            return np.asarray(np.interp(at_pooled, GRID, self._tables[0]))
         shares = torch.softmax(torch.from_numpy(logits + self._log_pooled), dim=-1)
         at_pooled = torch.logit(shares, eps=1e-7).numpy()
         columns = [np.interp(u, GRID, t) for u, t in zip(at_pooled.T, self._tables, strict=True)]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, logit, softmax
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from unmix.core.losses import ssc_cross_entropy, ssc_cross_entropy_gradient
 from unmix.core.shares import share_by_mean
@@ -44,6 +45,8 @@ START_MARGIN = 0.01
 SMALLEST_SHARE = 1e-100
 # Sets share p(class | x) only roughly, so a large set counts as no more than this many rows.
 MOST_ROWS = 250
+# Below this many numbers in x, threads of BLAS and torch wait for each other more than they help.
+FEW_NUMBERS = 2_000_000
 NOTHING = np.empty(0)
 
 
@@ -348,9 +351,10 @@ def _minimise(
 
     start = np.concatenate((np.zeros(ends[0]), bias.ravel(), free))
     options: Any = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-10, "gtol": 1e-6}
-    result: OptimizeResult = minimize(  # type: ignore[call-overload]
-        objective, start, jac=True, method="L-BFGS-B", callback=after_step, options=options
-    )
+    with threadpool_limits(1 if x.size < FEW_NUMBERS else None):
+        result: OptimizeResult = minimize(  # type: ignore[call-overload]
+            objective, start, jac=True, method="L-BFGS-B", callback=after_step, options=options
+        )
     return *parts(result.x), result
 
 

@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 # Refined priors stay this far away from 0 and 1, where the loss has infinite slope.
 EDGE = 1e-6
 # How far the logits may be moved and (as a logarithm) stretched, so that the search stays finite.
-MOST_SHIFT, MOST_STRETCH = 5.0, 2.0
+SHIFT, STRETCH = 5.0, 2.0
 
 
 def refine_priors(
@@ -86,15 +86,9 @@ def refine_priors(
 
     # Steps are counted in standard errors, so that one step size suits all sets.
     low, high = (EDGE - stated[free]) / errors[free], (1 - EDGE - stated[free]) / errors[free]
-    found = minimize(
-        value_and_slope,
-        np.append(np.clip(0.0, low, high), [0.0, 0.0]),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=Bounds(
-            np.append(low, [-MOST_SHIFT, -MOST_STRETCH]), np.append(high, [MOST_SHIFT, MOST_STRETCH])
-        ),
-    )
+    start = np.append(np.clip(0.0, low, high), [0.0, 0.0])
+    bounds = Bounds(np.append(low, [-SHIFT, -STRETCH]), np.append(high, [SHIFT, STRETCH]))
+    found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", bounds=bounds)
     refined = stated.copy()
     refined[free] += errors[free] * found.x[:-2]
     return refined

@@ -104,8 +104,10 @@ def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
         heading = f"Sets should lie on the diagonal: {misfits} not fit"
     elif by_likelihood and _median_width(evaluation) > HARDLY_KNOWN:
         heading = "Long lines: the model can hardly tell the share of a set"
-    else:
+    elif evaluation.fit_test.sets:
         heading = "Sets should lie on the diagonal, and none stands out"
+    else:
+        heading = "Sets should lie on the diagonal"
     how = (
         "Each point is a set: to the right what was stated about it, upwards what the model "
         "finds in its held-out rows. On the dashed diagonal the two agree."
@@ -306,7 +308,8 @@ def _history(judgement: Judgement) -> Picture:
     label = "Loss during training"
     if np.isfinite(losses).any():
         best = int(np.nanargmin(losses))
-        heading = f"The loss of held-out rows was lowest in {step} {history[best][step]:.0f}"
+        lowest = history[best].get(step, best + 1)
+        heading = f"The loss of held-out rows was lowest in {step} {lowest:.0f}"
         how = (
             "The model of that point is used. It should come after a fall and before a rise or a "
             "flat end; if it is the last point, longer training might help."

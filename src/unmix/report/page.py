@@ -25,7 +25,7 @@ __all__ = ["render_report"]
 def render_report(
     judgement: Judgement,
     *,
-    title: str = "May this classifier be believed?",
+    title: str = "A classifier learned from sets",
     created: str | None = None,
 ) -> str:
     """Return the report of a judgement as one HTML page.

@@ -231,8 +231,11 @@ def _misfit_row(
     stated = np.average([entry.stated for entry in members], axis=0, weights=rows)
     shares = [predicted_share(entry, judgement.method) for entry in members]
     predicted = np.average(shares, axis=0, weights=rows)
-    k = int(np.argmax(abs(predicted - stated))) if stated.ndim else 0
-    named = "" if not stated.ndim else f"{shortened(judgement.classes[k], 24)} "
+    # Two classes are told by the share of the positive one, more by the share that is off most.
+    k, named = 1, ""
+    if len(judgement.classes) > 2:
+        k = int(np.argmax(abs(predicted - stated)))
+        named = f"{shortened(judgement.classes[k], 24)} "
     return MisfitRow(
         names=tuple(shortened(name, NAME_CELLS) for name in misfit.set_ids[:NAMED_TOGETHER]),
         more=max(len(misfit.set_ids) - NAMED_TOGETHER, 0),
