@@ -5,7 +5,7 @@ Puts together what training left behind and what held-out rows say; computes no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from unmix.assess.diagnosis import Diagnosis, diagnose
 from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.evaluation import Evaluation, evaluate
+from unmix.core.shares import share_by_mean
 from unmix.data.priors import Priors, match_sets
 from unmix.errors import InputError
 from unmix.learn.choosing import BASELINE
@@ -21,7 +22,7 @@ from unmix.learn.estimator import UnmixClassifier
 __all__ = ["Judgement", "ScoreHistogram", "evaluate_classifier", "judge"]
 
 Array = np.ndarray[Any, Any]
-BINS = np.linspace(0, 1, 21)
+NUM_BINS = 20
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,7 @@ def evaluate_classifier(
         Classes of the rows, if the user has them: for comparison only.
     """
     if priors is None:
-        known = clf.stated_priors_
-        priors = Priors(tuple(known), np.stack([*known.values()]), source="the model")
+        priors = _priors_of(clf)
     set_index, used = match_sets(sets, priors, unused="drop")
     priors = priors.keep(used)
     logits = clf.decision_function(X)
@@ -115,15 +115,25 @@ def evaluate_classifier(
     if errors is None and clf.prior_errors_ is not None:
         known_errors = dict(zip(clf.set_ids_, clf.prior_errors_, strict=True))
         errors = np.array([known_errors.get(i, 0.0) for i in used])
-    return evaluate(
+    result = evaluate(
         logits,
         set_index,
-        priors.set_priors,
+        clf.binary_priors(priors).set_priors,
         _target(clf),
         set_ids=[str(i) for i in used],
         prior_errors=errors,
         labels=None if labels is None else _label_codes(clf, labels),
     )
+    if clf.method_ == "ssc":
+        return result
+    # Under covariate shift probabilities hold as they were learned, at no target prior.
+    learned = clf.logits_at(X, clf.learner_.base_prior)
+    shares, _ = share_by_mean(learned, set_index, len(used))
+    calibration = tuple(
+        replace(entry, mean_share=_frozen(share))
+        for entry, share in zip(result.calibration, shares, strict=True)
+    )
+    return replace(result, calibration=calibration)
 
 
 def judge(
@@ -171,6 +181,12 @@ def judge(
     )
 
 
+def _priors_of(clf: UnmixClassifier) -> Priors:
+    """Return the stated priors of training."""
+    known = clf.stated_priors_
+    return Priors(tuple(known), np.stack([*known.values()]), source="the model")
+
+
 def _target(clf: UnmixClassifier) -> Any:
     """Return the target prior: a float for two classes, else (K,)."""
     target = clf.target_prior_
@@ -202,13 +218,15 @@ def _label_codes(clf: UnmixClassifier, labels: Any) -> Array:
 def _histograms(clf: UnmixClassifier, X: Any, sets: Any) -> tuple[ScoreHistogram, ...]:
     """Count predicted probabilities in bins, set by set."""
     probability = clf.predict_proba(X)[:, -1]
-    values = np.asarray(sets)
-    found = []
-    for set_id in clf.set_ids_:
-        counts, _ = np.histogram(probability[values == set_id], BINS)
-        if counts.sum():
-            found.append(ScoreHistogram(str(set_id), tuple((counts / counts.sum()).tolist())))
-    return tuple(found)
+    set_index, ids = match_sets(sets, _priors_of(clf), unused="keep")
+    bins = np.minimum((probability * NUM_BINS).astype(int), NUM_BINS - 1)
+    cells = np.bincount(set_index * NUM_BINS + bins, minlength=len(ids) * NUM_BINS)
+    counts = cells.reshape(len(ids), NUM_BINS)
+    return tuple(
+        ScoreHistogram(str(set_id), tuple((row / row.sum()).tolist()))
+        for set_id, row in zip(ids, counts, strict=True)
+        if row.any()
+    )
 
 
 def _summarise(

@@ -284,17 +284,18 @@ def prevalence(model: str, rows: str, set_column: str, as_json: bool) -> None:
     _require_columns(clf, column_names(rows), rows)
     columns = list(dict.fromkeys([*clf.encoder_.columns, set_column]))
     logits, names = [], []
+    # Under covariate shift probabilities hold as they were learned, at no target prior.
+    prior = clf.target_prior_ if clf.method_ == "ssc" else clf.learner_.base_prior
     types = _text_columns(clf, columns)
     for frame in scan_rows(rows, columns=columns, set_column=set_column, dtypes=types):
-        logits.append(clf.decision_function(frame[clf.encoder_.columns]))
+        logits.append(clf.logits_at(frame[clf.encoder_.columns], prior))
         names.append(frame[set_column].to_numpy())
     codes, ids = pd.factorize(np.concatenate(names))
-    target = clf.target_prior_
     result = estimate(
         np.concatenate(logits),
         codes,
         len(ids),
-        float(target[1]) if len(target) == 2 else target,
+        float(prior[1]) if len(prior) == 2 else prior,
         set_ids=[str(i) for i in ids],
         assumption="label shift" if clf.method_ == "ssc" else "covariate shift",
     )

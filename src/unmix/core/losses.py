@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unmix.core.transition import Transition, class_logits
+from unmix.core.transition import Transition, check_logits, class_logits
 from unmix.errors import InputError
 
 __all__ = [
@@ -51,12 +51,11 @@ def ssc_cross_entropy(logits: Tensor, set_index: Tensor, transition: Transition)
     >>> ssc_cross_entropy(torch.tensor([2.0]), torch.tensor([1]), t)  # log(1 + exp(-2))
     tensor([0.1269])
     """
-    z = class_logits(logits, transition)  # (n, K)
-    _check_rows(logits, set_index)
+    _check(logits, set_index, transition)
     # Index before casting: converting the whole table would cost m at every call.
-    own = torch.logsumexp(z + transition.log_sets[set_index].to(z.dtype), dim=-1)
-    pooled = torch.logsumexp(z + transition.log_pooled.to(z.dtype), dim=-1)
-    return pooled - own - transition.log_weights[set_index].to(z.dtype)
+    own = _log_mixture(logits, transition.log_sets[set_index])
+    pooled = _log_mixture(logits, transition.log_pooled)
+    return pooled - own - transition.log_weights[set_index].to(logits.dtype)
 
 
 def ssc_cross_entropy_gradient(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
@@ -66,12 +65,9 @@ def ssc_cross_entropy_gradient(logits: Tensor, set_index: Tensor, transition: Tr
 
         softmax(z + log p/kappa) - softmax(z + log Theta_j/kappa)
     """
-    z = class_logits(logits, transition)
-    _check_rows(logits, set_index)
-    own = torch.softmax(z + transition.log_sets[set_index].to(z.dtype), dim=-1)
-    pooled = torch.softmax(z + transition.log_pooled.to(z.dtype), dim=-1)
-    gradient = pooled - own
-    return gradient[:, 1] if transition.binary else gradient
+    _check(logits, set_index, transition)
+    own = _mixture_posterior(logits, transition.log_sets[set_index])
+    return _mixture_posterior(logits, transition.log_pooled) - own
 
 
 def ssc_squared_error(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
@@ -93,7 +89,7 @@ def ssc_squared_error(logits: Tensor, set_index: Tensor, transition: Transition)
     -------
     Tensor, shape (n,)
     """
-    _check_rows(logits, set_index)
+    _check(logits, set_index, transition)
     v, _, own, pooled, rho = _linear_forms(logits, set_index, transition)
     quadratic = (v @ transition.set_quadratic.to(v.dtype) * v).sum(dim=-1)
     return quadratic / pooled**2 - 2 * rho * own / pooled + 1
@@ -101,7 +97,7 @@ def ssc_squared_error(logits: Tensor, set_index: Tensor, transition: Transition)
 
 def ssc_squared_error_gradient(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
     """Return the derivative of `ssc_squared_error` by the logits, of their shape."""
-    _check_rows(logits, set_index)
+    _check(logits, set_index, transition)
     v, eta, own, pooled, rho = (
         t[:, None] if t.ndim == 1 else t for t in _linear_forms(logits, set_index, transition)
     )
@@ -164,8 +160,25 @@ def _linear_forms(
     return v, eta, own, pooled, transition.set_weights[set_index].to(z.dtype)
 
 
-def _check_rows(logits: Tensor, set_index: Tensor) -> None:
-    """Refuse a set index that does not go row by row with the logits."""
+def _log_mixture(logits: Tensor, log_ratio: Tensor) -> Tensor:
+    """Return logsumexp_k(z_k + log ratio_k), (n,); one logit z stands for (0, z)."""
+    log_ratio = log_ratio.to(logits.dtype)
+    if logits.ndim == 1:  # several times faster than a sum over a last axis of two
+        return torch.logaddexp(log_ratio[..., 0], logits + log_ratio[..., 1])
+    return torch.logsumexp(logits + log_ratio, dim=-1)
+
+
+def _mixture_posterior(logits: Tensor, log_ratio: Tensor) -> Tensor:
+    """Return the derivative of `_log_mixture` by the logits: softmax_k(z_k + log ratio_k)."""
+    log_ratio = log_ratio.to(logits.dtype)
+    if logits.ndim == 1:
+        return torch.sigmoid(logits + log_ratio[..., 1] - log_ratio[..., 0])
+    return torch.softmax(logits + log_ratio, dim=-1)
+
+
+def _check(logits: Tensor, set_index: Tensor, transition: Transition) -> None:
+    """Refuse logits of another shape, and a set index that does not go row by row with them."""
+    check_logits(logits, transition)
     if set_index.ndim != 1 or len(set_index) != len(logits):
         raise InputError(
             f"set_index must have one entry per row: {len(logits)} rows, "

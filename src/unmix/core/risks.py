@@ -15,7 +15,7 @@ from torch.nn.functional import softplus
 
 from unmix.core.losses import ssc_cross_entropy, ssc_squared_error
 from unmix.core.pairing import pair_sets, pair_weights
-from unmix.core.transition import Transition, class_logits
+from unmix.core.transition import Transition, check_logits, class_logits
 from unmix.errors import InputError
 
 __all__ = ["Risk", "mmc_risk", "proportion_risk", "ssc_mse_risk", "ssc_risk", "u2_risk"]
@@ -78,7 +78,7 @@ def mmc_risk(
     negative_1, negative_2 = scale * pi_2 * (1 - target), scale * pi_1 * (1 - target)
 
     def risk(logits: Tensor, set_index: Tensor) -> Tensor:
-        class_logits(logits, transition)  # checks the shape
+        check_logits(logits, transition)
         # (m,) rows of each set to expect in a batch of this size; empty sets are in no pair
         expected = (len(logits) * weights).clamp_min(torch.finfo(weights.dtype).tiny)
         positive = _sum_by_set(softplus(-logits), set_index, weights) / expected

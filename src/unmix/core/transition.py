@@ -17,7 +17,7 @@ from torch import Tensor
 
 from unmix.errors import IdentifiabilityError, InputError
 
-__all__ = ["Transition", "class_logits", "estimation_error_bound"]
+__all__ = ["Transition", "check_logits", "class_logits", "estimation_error_bound"]
 
 # Set priors closer than this are the same number for any data that fits in a computer.
 SAME = 1e-9
@@ -201,17 +201,23 @@ class Transition:
 
 def class_logits(logits: Tensor, transition: Transition) -> Tensor:
     """Return logits as one column per class, (n, K); one logit z stands for (0, z)."""
+    check_logits(logits, transition)
+    if transition.binary:
+        return torch.stack((torch.zeros_like(logits), logits), dim=-1)
+    return logits
+
+
+def check_logits(logits: Tensor, transition: Transition) -> None:
+    """Refuse logits of another shape than the transition's classes take."""
     if transition.binary:
         if logits.ndim != 1:
             # (n, 1) would broadcast against (n,) in silence.
             raise InputError(f"two classes take logits of shape (n,); got {tuple(logits.shape)}")
-        return torch.stack((torch.zeros_like(logits), logits), dim=-1)
-    if logits.ndim != 2 or logits.shape[1] != transition.num_classes:
+    elif logits.ndim != 2 or logits.shape[1] != transition.num_classes:
         raise InputError(
             f"{transition.num_classes} classes take logits of shape "
             f"(n, {transition.num_classes}); got {tuple(logits.shape)}"
         )
-    return logits
 
 
 def estimation_error_bound(

@@ -107,7 +107,9 @@ def held_out_rows(set_index: Array, share: float, rng: np.random.Generator) -> A
     order = np.argsort(set_index + rng.random(len(set_index)), kind="stable")
     rank = np.empty(len(set_index), dtype=np.int64)  # place of a row inside its set
     rank[order] = np.arange(len(set_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.asarray(rank < np.round(share * sizes)[set_index])
+    # Rounded at random: otherwise sets of one or two rows would never be held out.
+    wanted = np.floor(share * sizes + rng.random(len(sizes)))
+    return np.asarray(rank < wanted[set_index])
 
 
 def _check_share(share: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -164,9 +165,14 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Array:
         """Return logits at the target prior: (n,) for two classes, else (n, K)."""
         check_is_fitted(self)
+        return self.logits_at(X, self.target_prior_)
+
+    def logits_at(self, X: Any, prior: Array) -> Array:
+        """Return logits at a class prior (K,): (n,) for two classes, else (n, K)."""
+        check_is_fitted(self)
         frame = self._frame(X, reset=False)
         logits = self.learner_.logits(_features(self.encoder_, frame, self.model_))
-        return move_logits(logits, self.learner_.base_prior, self.target_prior_)
+        return move_logits(logits, self.learner_.base_prior, prior)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class at the target prior, (n, K)."""
@@ -258,10 +264,18 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             given = self.set_priors
             known = given if isinstance(given, Priors) else Priors.from_mapping(given)
+            known = self.binary_priors(known)
             set_index, used = match_sets(sets, known, unused="drop")
             priors = known.keep(used)
         _check_lengths(num_rows, set_index)
         return priors, set_index
+
+    @staticmethod
+    def binary_priors(priors: Priors) -> Priors:
+        """Return two shares per set as the share of the second class; others as they are."""
+        if priors.set_priors.ndim == 1 or priors.set_priors.shape[1] != 2:
+            return priors
+        return replace(priors, set_priors=priors.set_priors[:, 1])
 
     def _labels(self, sets: Any) -> tuple[Array, Array]:
         """Return the classes and the class of each row, for ids that are labels."""
@@ -319,7 +333,8 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         absent = [name for name in names if name not in target_prior]
         if absent or len(target_prior) != len(list(names)):
             raise InputError(f"target_prior must give a share for each class: {list(names)}")
-        return np.array([float(target_prior[name]) for name in names])
+        shares = np.array([float(target_prior[name]) for name in names])
+        return float(shares[1]) if len(shares) == 2 and abs(shares.sum() - 1) < 1e-6 else shares
 
     def _choose(self, views: _Views, seed: int) -> Setup:
         """Return the model and the method to fit with."""

@@ -204,8 +204,7 @@ def _fit_network(
     kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
     # Proportion matching needs many rows of a set in a batch; see `methods.METHODS`.
     batch_size = 256 if setup.method == "ssc" else 1024
-    # Mixup would blur the probabilities, and a table's user reads them.
-    recipe = replace(RECIPES["fast"], epochs=setup.epochs, batch_size=batch_size, mixup=False)
+    recipe = replace(RECIPES["fast"], epochs=setup.epochs, batch_size=batch_size)
     trained = train(
         module,
         kept,

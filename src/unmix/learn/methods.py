@@ -37,8 +37,6 @@ class Method:
     vat: Vat | None = None
     labeled: bool = False
     """Wants sets of one class each, that is labels: the reference, not a competitor."""
-    mixable: bool = False
-    """The loss of a row depends on that row alone, so that rows can be mixed."""
     paper_rates: tuple[float, float] = (1e-4, 1e-5)
     """Learning rates of Appendix B: for the MLP, for ResNet-32."""
 
@@ -53,7 +51,6 @@ METHODS: dict[str, Method] = {
             "U^m-SSC",
             "surrogate set classification, cross-entropy",
             ssc_risk,
-            mixable=True,
             paper_rates=_SSC_RATES,
         ),
         Method(
@@ -61,7 +58,6 @@ METHODS: dict[str, Method] = {
             "U^m-SSC (squared error)",
             "surrogate set classification, squared error",
             ssc_mse_risk,
-            mixable=True,
             paper_rates=_SSC_RATES,
         ),
         Method("u2", "U^2", "two sets, unbiased risk", u2_risk),
@@ -90,7 +86,6 @@ METHODS: dict[str, Method] = {
             "supervised",
             "labels as sets with priors 1 and 0: the reference",
             ssc_risk,
-            mixable=True,
             labeled=True,
             paper_rates=_SSC_RATES,
         ),

@@ -32,8 +32,6 @@ class Recipe:
     """Added to the risk as l2 * |w|^2 (Adam), on matrices and kernels only."""
     average: float = 0.0
     """Decay of the exponential weight average that is used for prediction; 0: last weights."""
-    mixup: bool = False
-    """Train on random mixtures of two rows, where the method allows it."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 2:
@@ -63,7 +61,7 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     r.name: r
     for r in (
-        Recipe("fast", 20, 1e-3, "hold", weight_decay=0.1, average=0.999, mixup=True),
+        Recipe("fast", 15, 1e-3, "hold", weight_decay=0.3, average=0.999),
         # Appendix B. The strength of l2 is not in the text; 1e-4 is that of the authors' program.
         Recipe("paper", 300, None, "decay", l2=1e-4),
     )

@@ -149,7 +149,7 @@ def _describe(clf: UnmixClassifier) -> dict[str, Any]:
         "method": clf.method_,
         "classes": [_json_value(c, "class") for c in clf.classes_.tolist()],
         "labels": clf.set_priors is None,
-        "per_class": clf.set_priors is not None and learner.set_priors.ndim == 2,
+        "per_class": clf.set_priors is not None and clf.classes_.tolist() != [0, 1],
         "set_ids": [_json_value(i, "set id") for i in clf.set_ids_],
         "stated_priors": np.stack([*clf.stated_priors_.values()]).tolist(),
         "set_priors": np.asarray(learner.set_priors).tolist(),
@@ -248,6 +248,8 @@ def _prior_mapping(ids: list[Hashable], stated: Array, state: dict[str, Any]) ->
     if not state["per_class"]:
         return dict(zip(ids, stated.tolist(), strict=True))
     names = state["classes"]
+    if stated.ndim == 1:
+        stated = np.stack((1 - stated, stated), axis=1)
     return {
         i: dict(zip(names, row, strict=True)) for i, row in zip(ids, stated.tolist(), strict=True)
     }

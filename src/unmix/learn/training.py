@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from unmix.core.losses import ssc_cross_entropy
 from unmix.core.penalties import vat_penalty
-from unmix.core.risks import Risk
 from unmix.core.transition import Transition
 from unmix.data.batching import row_order
 from unmix.data.sets import UnlabeledSets
@@ -150,10 +149,7 @@ def train(
                 if isinstance(model, LearnedPriors):
                     risk = method.risk(model.transition())
                 with precision():
-                    if recipe.mixup and method.mixable:
-                        loss = _mixed_risk(risk, model, x_batch, set_batch)
-                    else:
-                        loss = risk(model(x_batch).float(), set_batch)
+                    loss = risk(model(x_batch).float(), set_batch)
                     if method.vat:
                         loss = loss + method.vat.weight * vat_penalty(
                             model, x_batch, radius=vat_radius
@@ -242,18 +238,6 @@ def _remaining_batches(
     edges = np.linspace(0, len(order), batches + 1).round().astype(int)
     for b in range(state.batch, batches):
         yield torch.from_numpy(order[edges[b] : edges[b + 1]])
-
-
-def _mixed_risk(risk: Risk, model: nn.Module, x: Tensor, set_index: Tensor) -> Tensor:
-    """Return the risk of random mixtures of two rows, each belonging to both their sets.
-
-    Mixup (Zhang et al., 2018) with a uniform share. A network cannot learn by heart which set a
-    row is in if it never meets the row itself.
-    """
-    share = torch.rand(())
-    partner = torch.randperm(len(x)).to(x.device)
-    logits = model(torch.lerp(x[partner], x, share)).float()
-    return share * risk(logits, set_index) + (1 - share) * risk(logits, set_index[partner])
 
 
 def _note_risk(state: _State, value: float, rate: float) -> None:

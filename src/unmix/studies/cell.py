@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from unmix.assess.worth import worth_in_labels
 from unmix.assess.labeled import test_error
+from unmix.assess.worth import worth_in_labels
 from unmix.data.benchmarks import BENCHMARKS, Benchmark, load_benchmark
 from unmix.data.draw import SetSizes, draw_sets, labeled_sets
 from unmix.data.sets import UnlabeledSets
