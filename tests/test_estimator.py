@@ -16,9 +16,8 @@ from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.estimator import UnbelievableWarning
 
-EXPECTED_FAILURES = {
-    "check_fit_score_takes_y": "the second argument is called sets: it holds set ids, not labels",
-}
+NOT_Y = "the second argument is called sets, not y: it holds set ids, not labels"
+EXPECTED_FAILURES = {"check_fit_score_takes_y": NOT_Y, "check_n_features_in_after_fitting": NOT_Y}
 
 
 @parametrize_with_checks(

@@ -34,6 +34,8 @@ class Transition:
         Share of all rows that lie in each set; counts are scaled to sum to one. Equal if left out.
     target_prior : float or array, shape (K,), optional
         Class share where the classifier will be used; the pooled prior if left out.
+    scoring : bool
+        The rows are judged, not learned from: then the priors need not identify the classes.
 
     Attributes
     ----------
@@ -64,11 +66,14 @@ class Transition:
         set_priors: Any,
         set_weights: Any = None,
         target_prior: Any = None,
+        *,
+        scoring: bool = False,
     ) -> None:
         theta = _prior_matrix(set_priors)
         weights = _weights(set_weights, len(theta))
         self.binary = np.ndim(set_priors) == 1
-        _check_identifiable(theta[weights > 0])
+        if not scoring:
+            _check_identifiable(theta[weights > 0])
         target = weights @ theta if target_prior is None else _target(target_prior, theta.shape[1])
         self._store(torch.from_numpy(theta), torch.from_numpy(weights), torch.from_numpy(target))
 

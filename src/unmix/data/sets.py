@@ -77,6 +77,11 @@ class UnlabeledSets:
         """The transition these sets define; set weights are their shares of the rows."""
         return Transition(self.set_priors, self.set_sizes, self.target_prior)
 
+    @cached_property
+    def scoring_transition(self) -> Transition:
+        """The same for rows that are judged, among which a set may be missing."""
+        return Transition(self.set_priors, self.set_sizes, self.target_prior, scoring=True)
+
     def rows(self, chosen: Array) -> UnlabeledSets:
         """Return the chosen rows (indices or mask) as sets with the same priors and ids."""
         source = None if self.source is None else self.source[chosen]
@@ -107,8 +112,10 @@ def held_out_rows(set_index: Array, share: float, rng: np.random.Generator) -> A
     order = np.argsort(set_index + rng.random(len(set_index)), kind="stable")
     rank = np.empty(len(set_index), dtype=np.int64)  # place of a row inside its set
     rank[order] = np.arange(len(set_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    # Rounded at random: otherwise sets of one or two rows would never be held out.
-    wanted = np.floor(share * sizes + rng.random(len(sizes)))
+    # Rounded at random, otherwise small sets would never be held out; but no set loses all rows.
+    wanted = np.minimum(np.floor(share * sizes + rng.random(len(sizes))), sizes - 1)
+    if wanted.max() < 1:
+        wanted[sizes.argmax()] = 1
     return np.asarray(rank < wanted[set_index])
 
 

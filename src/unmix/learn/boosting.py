@@ -251,7 +251,7 @@ def _evaluation(
     held_out: UnlabeledSets, priors: Array
 ) -> Callable[[Array, Any], tuple[str, float, bool]]:
     """Return the function from held-out logits to set log-loss, as LightGBM wants it."""
-    transition = Transition(priors, held_out.set_sizes, held_out.target_prior)
+    transition = Transition(priors, held_out.set_sizes, held_out.target_prior, scoring=True)
     set_index = torch.from_numpy(held_out.set_index).long()
 
     def set_log_loss(logits: Array, _: Any) -> tuple[str, float, bool]:

@@ -116,7 +116,7 @@ def best_model(
         view = views[setup.model_name]
         learner = fit_learner(view.rows(~out), setup, categorical=categorical)
         part = view.rows(out)
-        transition = part.transition
+        transition = part.scoring_transition
         logits = move_logits(learner.logits(part.x), learner.base_prior, transition.target.numpy())
         losses[setup.model_name] = set_log_loss(logits, transition, part.set_index)
     return min(losses, key=losses.__getitem__)

@@ -211,7 +211,8 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sizes = np.bincount(set_index, minlength=len(set_ids))
         matrix = np.stack([self.set_priors_[i] for i in set_ids])
         # The weights of these rows, not of the training rows: a fold may miss a set.
-        transition = _transition(matrix, sizes, self.target_prior_)
+        target = self.target_prior_ if matrix.ndim == 2 else float(self.target_prior_[1])
+        transition = Transition(matrix, sizes, target, scoring=True)
         return -set_log_loss(logits, transition, set_index)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -283,7 +284,7 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_classification_targets(values)
         names, codes = np.unique(values, return_inverse=True)
         if len(names) < 2:
-            raise InputError(f"at least two classes are needed; all rows have class {names[0]!r}")
+            raise InputError(f"the rows have one class, {names[0]}; at least two are needed")
         return names, codes
 
     def _sets_to_score(self, sets: Any, num_rows: int) -> tuple[tuple[Hashable, ...], Array]:
@@ -354,7 +355,8 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         ssc = Setup(model, "ssc", **options)
         # Trees do not learn by matching proportions; a line does.
-        proportion = Setup("linear" if model == "boosting" else model, "proportion", **options)
+        instead = "linear" if model == "boosting" and self.method == "auto" else model
+        proportion = Setup(instead, "proportion", **options)
         if self.set_priors is None:
             self.leave_sets_out_: dict[str, float] = {}
             if self.method == "proportion":
@@ -426,15 +428,6 @@ def _pure_priors(names: Array) -> Priors:
     if len(ids) == 2:
         return Priors(ids, np.array([0.0, 1.0]))
     return Priors(ids, np.eye(len(ids)), ids)
-
-
-def _transition(matrix: Array, sizes: Array, target: Array) -> Transition:
-    """Return the transition of rows to score; one set alone is allowed there."""
-    import torch
-
-    theta = np.stack((1 - matrix, matrix), axis=1) if matrix.ndim == 1 else matrix
-    tensors = (torch.from_numpy(np.asarray(t, float)) for t in (theta, sizes / sizes.sum(), target))
-    return Transition.unchecked(*tensors, binary=matrix.ndim == 1)
 
 
 def _refuse_set_feature(frame: pd.DataFrame, sets: Any, set_index: Array) -> None:

@@ -172,7 +172,7 @@ def _split_sets(sets: UnlabeledSets, rng: np.random.Generator) -> Splits:
 def _set_log_loss(fit: LinearFit, sets: UnlabeledSets) -> float:
     """Return the mean set log-loss of rows that the fit did not see."""
     logits, set_index = torch.from_numpy(fit.logits(sets.x)), _index(sets)
-    return float(ssc_cross_entropy(logits, set_index, sets.transition).mean())
+    return float(ssc_cross_entropy(logits, set_index, sets.scoring_transition).mean())
 
 
 def _share_error(fit: LinearFit, sets: UnlabeledSets) -> float:

@@ -203,10 +203,10 @@ def logits_of(model: nn.Module, x: np.ndarray[Any, Any], *, batch_size: int = 40
 def held_out_loss(model: nn.Module, sets: UnlabeledSets) -> float:
     """Return the mean set log-loss of held-out rows: the yardstick that needs no label."""
     set_index = torch.from_numpy(sets.set_index).long()
-    transition = sets.transition
+    transition = sets.scoring_transition
     if isinstance(model, LearnedPriors):  # judged by the priors it believes in
         priors = model.set_priors().numpy(force=True)
-        transition = Transition(priors, sets.set_sizes, sets.target_prior)
+        transition = Transition(priors, sets.set_sizes, sets.target_prior, scoring=True)
     losses = ssc_cross_entropy(logits_of(model, sets.x).double(), set_index, transition)
     return float(losses.mean())
 
