@@ -209,11 +209,11 @@ def _weights(learner: Learner) -> bytes:
 
 def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> Classifier:
     """Build a classifier from what a folder said."""
-    stated, refined = np.array(state["stated_priors"]), np.array(state["set_priors"])
     ids: list[Hashable] = state["set_ids"]
-    if not len(ids) == len(stated) == len(refined) == len(state["set_sizes"]):
-        raise ValueError("set ids, priors and sizes differ in number")
     classes = np.array(state["classes"])
+    per_set = (len(ids),) if len(classes) == 2 else (len(ids), len(classes))
+    stated = _numbers(state, "stated_priors", per_set)
+    refined = _numbers(state, "set_priors", per_set)
     clf = kind(
         None if state["labels"] else _prior_mapping(ids, stated, state),
         method=state["method"],
@@ -225,7 +225,7 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
     clf.stated_priors_ = dict(zip(ids, stated, strict=True))
     clf.set_priors_ = dict(zip(ids, refined, strict=True))
     errors = state["prior_errors"]
-    clf.prior_errors_ = None if errors is None else np.array(errors)
+    clf.prior_errors_ = None if errors is None else _numbers(state, "prior_errors", (len(ids),))
     clf.method_, clf.model_ = state["method"], state["model"]
     clf.leave_sets_out_, clf.history_ = state["leave_sets_out"], state["history"]
     clf.set_sizes_, clf.target_prior_ = (
@@ -237,10 +237,18 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
     if state["named_columns"]:
         clf.feature_names_in_ = np.array(clf.encoder_.columns, dtype=object)
     setup = Setup(state["model"], state["method"], **state["setup"])
-    base = np.array(state["base_prior"])
+    base = _numbers(state, "base_prior", (len(classes),))
     fit = _rebuild_fit(state, weights, base, refined)
     clf.learner_ = Learner(setup, fit, base, refined, state["history"])
     return clf
+
+
+def _numbers(state: dict[str, Any], name: str, shape: tuple[int, ...]) -> Array:
+    """Return an array of finite numbers of the shape it must have."""
+    values = np.array(state[name], dtype=np.float64)
+    if values.shape != shape or not np.isfinite(values).all():
+        raise ValueError(f"{name} must be numbers of shape {shape}")
+    return values
 
 
 def _prior_mapping(ids: list[Hashable], stated: Array, state: dict[str, Any]) -> dict[Any, Any]:
