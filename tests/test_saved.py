@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from test_estimator import label_shift
 
+from test_estimator import label_shift
 from unmix import UnmixClassifier
 from unmix.errors import InputError
 from unmix.learn.saved import MANIFEST
@@ -70,7 +70,7 @@ def test_no_file_is_a_pickle(tmp_path):
 
 
 def test_a_folder_is_not_overwritten_unless_asked(tmp_path):
-    clf, x = fitted()
+    clf, _ = fitted()
     clf.save(tmp_path / "model")
     with pytest.raises(InputError, match="model"):
         clf.save(tmp_path / "model")

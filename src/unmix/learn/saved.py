@@ -228,10 +228,8 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
     clf.prior_errors_ = None if errors is None else _numbers(state, "prior_errors", (len(ids),))
     clf.method_, clf.model_ = state["method"], state["model"]
     clf.leave_sets_out_, clf.history_ = state["leave_sets_out"], state["history"]
-    clf.set_sizes_, clf.target_prior_ = (
-        np.array(state["set_sizes"]),
-        np.array(state["target_prior"]),
-    )
+    clf.set_sizes_ = _numbers(state, "set_sizes", (len(ids),)).astype(int)
+    clf.target_prior_ = _numbers(state, "target_prior", (len(classes),))
     clf.encoder_ = TableEncoder.from_dict(state["encoder"])
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
