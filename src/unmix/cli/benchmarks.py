@@ -22,6 +22,7 @@ from unmix.cli.group import json_option, main
 @click.option("--sizes", type=click.Choice(["uniform", "shrunk", "random"]), default="uniform")
 @click.option("--tau", default=1.0, help="With --sizes shrunk: what half of the sets keep.")
 @click.option("--prior-noise", default=0.0, help="Move each stated prior by plus or minus this.")
+@click.option("--prior-error", type=float, help="Refine the priors; their standard error.")
 @click.option("--model", help="linear, mlp or resnet32, instead of the dataset's.")
 @click.option("--width", type=int, help="Units in a hidden layer of the mlp (300).")
 @click.option("--depth", type=int, help="Hidden layers of the mlp (3).")

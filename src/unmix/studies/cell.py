@@ -47,6 +47,8 @@ class Cell:
     sizes: SetSizes = "uniform"
     tau: float = 1.0
     prior_noise: float = 0.0
+    prior_error: float | None = None
+    """Standard error of the stated priors: learn them with the model."""
     model: str | None = None
     """Instead of the dataset's."""
     width: int | None = None
@@ -106,6 +108,7 @@ def run_cell(
         recipe,
         seed=cell.seed,
         held_out=held_out,
+        prior_errors=_prior_errors(cell, sets),
         monitor=partial(_errors, benchmark),
         progress=progress,
         checkpoint=checkpoint,
@@ -148,6 +151,15 @@ def draw_cell(cell: Cell, benchmark: Benchmark) -> UnlabeledSets:
         min_spread=0.5 if cell.num_sets == 2 else 0.0,
         num_rows=num_rows,
     )
+
+
+def _prior_errors(cell: Cell, sets: UnlabeledSets) -> np.ndarray[Any, Any] | None:
+    """Return one standard error per set if the priors are to be learned."""
+    if cell.prior_error is None:
+        return None
+    if cell.method != "ssc":
+        raise InputError(f"priors are refined by method ssc only; the method is {cell.method}")
+    return np.full(sets.num_sets, cell.prior_error)
 
 
 def build_cell_model(cell: Cell, benchmark: Benchmark) -> nn.Module:
