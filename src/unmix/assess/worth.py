@@ -10,13 +10,15 @@ from scipy.special import expit, softmax
 
 from unmix.assess.priors import prior_matrix, set_names
 from unmix.core.shares import check_rows
+from unmix.core.transition import Transition
 from unmix.errors import InputError
+from unmix.learn.fisher_table import FisherTable
 
 __all__ = ["worth_in_labels", "worth_in_labels_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
-GRID = np.linspace(-16, 16, 2049)  # beyond +-16 neither a label nor a set says anything new
+FARTHEST = -16.0  # below this a class of a row neither learns nor matters
 MOST_ROWS = 20_000  # rows used for K classes after training
 MOST_CELLS = 2_000_000  # rows times sets held at once
 
@@ -99,8 +101,8 @@ def worth_in_labels_of(
         n sum_i sum_j T_j(z_i) (sigma(z_i + delta_j) - sigma(z_i + delta_p))^2
           / sum_i sigma'(z_i + delta_p)
 
-    The sum over sets depends on z only: it is tabulated at 2049 values of z + delta_p and
-    interpolated, so the cost is n + m, not n times m. K classes use the matrices of both sums
+    The sum over sets depends on z only and is read off a table (`learn.fisher_table`), so the
+    cost is n + m, not n times m. K classes use the matrices of both sums
     as in `worth_in_labels`, from at most 20,000 evenly spaced rows, in chunks.
     """
     theta = prior_matrix(set_priors, set_names(None, len(np.asarray(set_priors))))
@@ -116,19 +118,17 @@ def worth_in_labels_of(
     pooled = weights @ theta
     if np.any(pooled <= 0):
         return 0.0  # a class without rows is never learned
+    if scores.ndim == 1:
+        transition = Transition(theta[:, 1], rows, float(target), scoring=True)
+        # A label is compared at the pooled prior, where the set index is.
+        share = expit(scores + _logit(pooled[1]) - _logit(target))
+        of_sets = FisherTable(transition)(scores).sum()
+        return float(len(scores) * of_sets / (share * (1 - share)).sum())
     likelihoods = theta[rows > 0] / pooled  # (m, K)
     weights = weights[rows > 0]
-    if scores.ndim == 1:
-        # Logits at the pooled prior, where label and set index are compared.
-        centred = scores + _logit(pooled[1]) - _logit(target)
-        share = expit(GRID)
-        table = _information(np.stack([1 - share, share], axis=1), likelihoods, weights)[:, 1, 1]
-        of_sets = np.interp(centred, GRID, table).sum()
-        of_labels = np.interp(centred, GRID, share * (1 - share)).sum()
-        return float(len(scores) * of_sets / of_labels)
     evenly = np.unique(np.linspace(0, len(scores) - 1, MOST_ROWS).astype(int))
     centred = scores[evenly] + np.log(pooled) - np.log(target)
-    centred = np.maximum(centred - centred.max(axis=1, keepdims=True), GRID[0])
+    centred = np.maximum(centred - centred.max(axis=1, keepdims=True), FARTHEST)
     posterior = np.asarray(softmax(centred, axis=1))
     of_rows = np.zeros((len(pooled), len(pooled)))
     step = max(1, MOST_CELLS // len(weights))

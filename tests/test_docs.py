@@ -1,0 +1,54 @@
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import readme_tree
+import unmix
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = Path(unmix.__file__).parent
+WITH_EXAMPLES = sorted(p for p in PACKAGE.rglob("*.py") if ">>>" in p.read_text())
+
+
+def module_name(path):
+    return ".".join(("unmix", *path.relative_to(PACKAGE).with_suffix("").parts))
+
+
+@pytest.mark.parametrize("name", [module_name(path) for path in WITH_EXAMPLES])
+def test_examples_in_docstrings_run(name):
+    module = importlib.import_module(name)
+    failed, tried = doctest.testmod(module)
+    assert tried > 0
+    assert failed == 0
+
+
+def test_the_readme_example_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+    exec(code, {})
+    assert "accuracy: 0.9" in capsys.readouterr().out
+
+
+def test_the_tree_of_the_readme_is_that_of_the_package():
+    readme = (ROOT / "README.md").read_text()
+    assert readme_tree.with_tree(readme) == readme, "run python tests/readme_tree.py"
+
+
+def test_links_in_the_documents_lead_somewhere():
+    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", document.read_text()):
+            if not target.startswith("http"):
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_no_document_names_a_machine_or_a_registry():
+    words = re.compile(r"/work/|/tmp/w|pypi\.org|files\.pythonhosted|npmjs")
+    for path in ROOT.rglob("*"):
+        hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts)
+        if path.suffix in (".py", ".md", ".toml", ".j2", ".txt") and not hidden:
+            if path == Path(__file__):
+                continue
+            assert not words.search(path.read_text()), path
