@@ -1,6 +1,6 @@
 """Kills training with SIGKILL at random moments, resumes it each time, compares the final bits.
 
-    python benchmarks/kills.py 20
+python benchmarks/kills.py 20
 """
 
 import random
@@ -23,7 +23,9 @@ def main(kills=20):
         finished_early = (folder / "cut.safetensors").exists()
         run_child(folder / "cut", folder / "cut.safetensors")
         whole, cut = ((folder / f"{n}.safetensors").read_bytes() for n in ("whole", "cut"))
-    print(f"{kills} kills; finished before the last one: {finished_early}; identical: {whole == cut}")
+    print(
+        f"{kills} kills; finished before the last one: {finished_early}; identical: {whole == cut}"
+    )
     sys.exit(whole != cut)
 
 

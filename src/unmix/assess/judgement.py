@@ -5,18 +5,21 @@ Puts together what training left behind and what held-out rows say; computes no 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from unmix.assess.diagnosis import Diagnosis, diagnose
 from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.evaluation import Evaluation, evaluate
 from unmix.core.shares import share_by_mean
 from unmix.data.priors import Priors, match_sets
-from unmix.errors import InputError
-from unmix.learn.choosing import BASELINE
+from unmix.data.wording import listed
+from unmix.errors import IdentifiabilityError, InputError
+from unmix.learn.choosing import BASELINE, LEAST_SETS
 from unmix.learn.estimator import UnmixClassifier
 
 __all__ = ["Judgement", "ScoreHistogram", "evaluate_classifier", "judge"]
@@ -55,7 +58,7 @@ class Judgement:
     prior_errors : tuple of float or None
     diagnosis : Diagnosis
     evaluation : Evaluation or None
-        None if no rows were held out.
+        None if no rows were held out, or too few to tell the classes apart.
     histograms : tuple of ScoreHistogram
     history : tuple of dict
         Learning curve of boosting and networks; may be empty.
@@ -106,6 +109,8 @@ def evaluate_classifier(
     """
     if priors is None:
         priors = _priors_of(clf)
+    else:
+        priors = _in_class_order(clf, priors)
     set_index, used = match_sets(sets, priors, unused="drop")
     priors = priors.keep(used)
     logits = clf.decision_function(X)
@@ -118,7 +123,7 @@ def evaluate_classifier(
     result = evaluate(
         logits,
         set_index,
-        clf.binary_priors(priors).set_priors,
+        priors.set_priors,
         _target(clf),
         set_ids=[str(i) for i in used],
         prior_errors=errors,
@@ -158,10 +163,13 @@ def judge(
     )
     evaluation: Evaluation | None = None
     histograms: tuple[ScoreHistogram, ...] = ()
-    if X is not None and len(X):
-        evaluation = evaluate_classifier(clf, X, sets, labels=labels)
-        histograms = _histograms(clf, X, sets)
-    sentences, believable = _summarise(clf, diagnosis, evaluation)
+    held_out = X is not None and len(X) > 0
+    if held_out:
+        # A few rows may come from sets that are too alike.
+        with suppress(IdentifiabilityError):
+            evaluation = evaluate_classifier(clf, X, sets, labels=labels)
+            histograms = _histograms(clf, X, sets)
+    sentences, believable = _summarise(clf, diagnosis, evaluation, held_out=held_out)
     return Judgement(
         sentences=sentences,
         believable=believable,
@@ -187,6 +195,22 @@ def _priors_of(clf: UnmixClassifier) -> Priors:
     return Priors(tuple(known), np.stack([*known.values()]), source="the model")
 
 
+def _in_class_order(clf: UnmixClassifier, priors: Priors) -> Priors:
+    """Return the user's priors with the classes as the model has them; (m,) for two classes."""
+    names = [str(c) for c in clf.classes_]
+    given = None if priors.classes is None else [str(c) for c in priors.classes]
+    if given is None and names == ["0", "1"]:
+        return priors
+    if given is None or sorted(given) != sorted(names):
+        said = "one share per set" if given is None else f"shares of {listed(given)}"
+        raise InputError(
+            f"{priors.source} gives {said}, and the classes of the model are {listed(names, 10)}; "
+            "give one column of shares for each, with its name"
+        )
+    shares = priors.set_priors[:, [given.index(name) for name in names]]
+    return clf.binary_priors(replace(priors, set_priors=shares, classes=tuple(names)))
+
+
 def _target(clf: UnmixClassifier) -> Any:
     """Return the target prior: a float for two classes, else (K,)."""
     target = clf.target_prior_
@@ -200,19 +224,23 @@ def _frozen(share: Any) -> Share:
 
 def _label_codes(clf: UnmixClassifier, labels: Any) -> Array:
     """Return labels as positions in `classes_`, or name the one that is unknown."""
-    values = np.asarray(labels)
     names = [str(c) for c in clf.classes_]
     position = {name: i for i, name in enumerate(names)}
     # True and 1.0 are the positive class of shares of positives.
     if names == ["0", "1"]:
-        position |= {"False": 0, "True": 1, "0.0": 0, "1.0": 1}
-    unknown = sorted({str(v) for v in np.unique(values.astype(str))} - set(position))
+        position |= {"False": 0, "false": 0, "0.0": 0, "True": 1, "true": 1, "1.0": 1}
+    codes, found = pd.factorize(pd.Series(labels))
+    if (codes < 0).any():
+        raise InputError(
+            f"row {int((codes < 0).argmax()) + 1} has no label; give it one or remove it"
+        )
+    unknown = [str(value) for value in found if str(value) not in position]
     if unknown:
         raise InputError(
             f"the labels hold {unknown[0]!r}, which is no class of the model "
             f"(classes: {', '.join(names)}); recode them"
         )
-    return np.array([position[v] for v in values.astype(str)])
+    return np.array([position[str(value)] for value in found])[codes]
 
 
 def _histograms(clf: UnmixClassifier, X: Any, sets: Any) -> tuple[ScoreHistogram, ...]:
@@ -230,7 +258,7 @@ def _histograms(clf: UnmixClassifier, X: Any, sets: Any) -> tuple[ScoreHistogram
 
 
 def _summarise(
-    clf: UnmixClassifier, diagnosis: Diagnosis, evaluation: Evaluation | None
+    clf: UnmixClassifier, diagnosis: Diagnosis, evaluation: Evaluation | None, *, held_out: bool
 ) -> tuple[tuple[str, ...], bool]:
     """Say in five sentences what was learned, and whether to believe it."""
     worth = f"{diagnosis.worth_in_labels:,.0f}"
@@ -260,11 +288,16 @@ def _summarise(
             )
         )
     else:
+        few = diagnosis.num_sets < LEAST_SETS
         sentences.append(
             f"{diagnosis.num_sets} sets are too few to hide some and test the prediction on them."
+            if few
+            else "Without some of its sets the others cannot tell the classes apart, so none could "
+            "be hidden to test the prediction on them."
         )
     if evaluation is None:
-        sentences.append("No rows were held out, so its accuracy was not estimated.")
+        none = "Too few rows were held out" if held_out else "No rows were held out"
+        sentences.append(f"{none}, so its accuracy was not estimated.")
         return tuple(sentences), believable
     accuracy, auc = evaluation.accuracy, evaluation.auc
     text = (

@@ -37,6 +37,8 @@ class OneLineErrors(click.Group):
             raise
         except KeyboardInterrupt:
             fail("stopped", 130)
+        except BrokenPipeError:
+            raise  # `unmix ... | head`: click ends in silence
         except Exception as error:
             if ctx.params.get("debug"):
                 raise
@@ -55,7 +57,7 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("unmix", cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="unmix")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def main(debug: bool) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,8 +27,35 @@ priors_option = click.option(
     type=click.Path(),
     help="Table with each set's share: CSV or Parquet.",
 )
+
+
+class TargetPrior(click.ParamType):
+    """A share of positives such as 0.2, or one per class such as red=0.5,green=0.3,blue=0.2."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float | dict[str, float]:
+        """Return the share, or a dict from class to share."""
+        try:
+            parts = [part.rpartition("=") for part in value.split(",")]
+            shares = {name.strip(): float(share) for name, _, share in parts}
+        except ValueError:
+            shares = {}
+        total = 1 if set(shares) == {""} else sum(shares.values())
+        if not all(0 < share < 1 for share in shares.values()) or abs(total - 1) > 1e-6:
+            self.fail(
+                f"{value!r} is no share between 0 and 1 such as 0.2, nor one share per class "
+                "that sum to 1 such as red=0.7,blue=0.3.",
+                param,
+                ctx,
+            )
+        return shares.get("", shares)
+
+
 target_option = click.option(
-    "--target-prior", type=float, help="Share of positives where the classifier is used."
+    "--target-prior",
+    type=TargetPrior(),
+    help="Share of positives where the classifier is used, or red=0.5,green=0.3,blue=0.2.",
 )
 
 
@@ -37,21 +65,38 @@ target_option = click.option(
 @priors_option
 @click.option("-o", "--output", required=True, type=click.Path(), help="Folder for the model.")
 @target_option
-@click.option("--model", default="auto", show_default=True, help="auto, linear, boosting or mlp.")
-@click.option("--method", default="auto", show_default=True, help="auto, ssc or proportion.")
-@click.option("--prior-error", type=float, help="Standard error of the shares: refine them.")
+@click.option(
+    "--model",
+    type=click.Choice(["auto", "linear", "boosting", "mlp"]),
+    default="auto",
+    show_default=True,
+)
+@click.option(
+    "--method", type=click.Choice(["auto", "ssc", "proportion"]), default="auto", show_default=True
+)
+@click.option(
+    "--prior-error",
+    type=click.FloatRange(0, 0.5),
+    help="Standard error of the shares: refine them.",
+)
 @click.option("--drop", multiple=True, help="Column to leave out; repeat for more.")
-@click.option("--held-out", default=0.2, show_default=True, help="Share of rows to judge it by.")
+@click.option(
+    "--held-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.2,
+    show_default=True,
+    help="Share of rows to judge it by.",
+)
 @click.option("--allow-unused-priors", is_flag=True, help="Accept shares of sets without rows.")
 @click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @json_option
 def fit(
     rows: str,
     set_column: str,
     priors_file: str,
     output: str,
-    target_prior: float | None,
+    target_prior: float | dict[str, float] | None,
     model: str,
     method: str,
     prior_error: float | None,
@@ -74,6 +119,7 @@ def fit(
     from unmix.data.sets import held_out_rows
     from unmix.data.tables import read_rows
     from unmix.files import atomic_folder
+    from unmix.learn.encoding import TableEncoder
     from unmix.learn.estimator import UnbelievableWarning, UnmixClassifier
     from unmix.learn.saved import write_model
     from unmix.report.page import render_report
@@ -81,9 +127,8 @@ def fit(
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
     with atomic_folder(output, overwrite=overwrite) as folder:
         priors = read_priors(priors_file, set_column)
-        frame = read_rows(rows, set_column=set_column)
+        frame = read_rows(rows, columns=_features(rows, set_column, drop), set_column=set_column)
         sets = frame.pop(set_column).to_numpy()
-        frame = _without(frame, drop, rows)
         set_index, used = match_sets(
             sets, priors, unused="drop" if allow_unused_priors else "error"
         )
@@ -92,15 +137,16 @@ def fit(
             out = held_out_rows(set_index, held_out, np.random.default_rng([seed, 7]))
         clf = UnmixClassifier(
             priors.keep(used),
-            target_prior=target_prior,
+            target_prior=_target(target_prior, priors.classes or (0, 1)),
             model=model,
             method=method,
             prior_error=prior_error,
             random_state=seed,
             verbose=not as_json,
         )
-        with warnings.catch_warnings(record=True) as caught:
+        with _about(rows, frame), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UnbelievableWarning)
+            TableEncoder.fit(frame)  # held-out rows too must be fit for use, and before training
             clf.fit(frame[~out], sets[~out])
         judgement = judge(clf, frame[out], sets[out])
         write_model(clf, folder)
@@ -138,40 +184,47 @@ def predict(
     model: str,
     rows: str,
     output: str,
-    target_prior: float | None,
+    target_prior: float | dict[str, float] | None,
     keep: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Score ROWS with a saved MODEL, in constant memory however large the file is."""
-    from unmix.data.tables import column_names, count_rows, scan_rows, write_rows
+    from unmix.assess.estimates import plain
+    from unmix.data.row_writer import is_csv
+    from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
     from unmix.learn.estimator import UnmixClassifier
     from unmix.progress import progress_bar
 
     clf = UnmixClassifier.load(model)
     if target_prior is not None:
-        clf.retarget(target_prior)
-    available = column_names(rows)
-    _require_columns(clf, available, rows)
-    kept = list(available) if keep == ("all",) else list(keep)
-    absent = [name for name in kept if name not in available]
-    if absent:
-        raise InputError(f"{rows} has no column {absent[0]!r} to keep; it has {_listed(available)}")
+        clf.retarget(_target(target_prior, clf.classes_))
+    _require_features(clf, rows)
+    table = open_table(rows)
+    kept = list(table.columns if keep == ("all",) else dict.fromkeys(keep))
+    for name in kept:
+        require_column(table, name)
     taken = [name for name in kept if name in _output_columns(clf)]
     if taken:
         raise InputError(f"column {taken[0]!r} of {rows} would be overwritten; rename it")
     columns = list(dict.fromkeys([*clf.encoder_.columns, *kept]))
+    features = clf.encoder_.dtypes
+    types = {k: v for k, v in features.items() if v == "str" or k not in kept}
+    if is_csv(rows) and is_csv(output):  # 007 stays 007
+        types |= {name: "str" for name in kept if name not in features}
     unseen: dict[str, tuple[int, str]] = {}
     total = count_rows(rows)
     with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
 
         def scored() -> Iterator[pd.DataFrame]:
             done = 0
-            for frame in scan_rows(rows, columns=columns, dtypes=_text_columns(clf, columns)):
+            for frame in scan_rows(rows, columns=columns, dtypes=types):
+                with _about(rows, frame):
+                    scores = _scores(clf, frame, kept)
                 for name, (count, example) in clf.encoder_.unseen(frame).items():
                     unseen[name] = (unseen.get(name, (0, example))[0] + count, example)
                 done += len(frame)
                 progress(done, total, "")
-                yield _scores(clf, frame, kept)
+                yield scores
 
         written = write_rows(output, scored())
     for name, (count, example) in unseen.items():
@@ -181,8 +234,14 @@ def predict(
             err=True,
         )
     if as_json:
-        record = {"rows": written, "output": output, "target_prior": clf.target_prior_.tolist()}
-        click.echo(json.dumps(record | {"unseen": {k: v[0] for k, v in unseen.items()}}))
+        target = clf.target_prior_
+        record = {
+            "rows": written,
+            "output": output,
+            "target_prior": plain(target[1] if len(target) == 2 else target),
+            "unseen": {name: count for name, (count, _) in unseen.items()},
+        }
+        click.echo(json.dumps(record))
         return
     click.echo(f"{written:,} rows scored: {output}")
 
@@ -208,20 +267,22 @@ def evaluate(
     """
     from unmix.assess.judgement import evaluate_classifier
     from unmix.data.priors import read_priors
-    from unmix.data.tables import column_names, read_rows
+    from unmix.data.tables import read_rows
     from unmix.learn.estimator import UnmixClassifier
 
     clf = UnmixClassifier.load(model)
     priors = read_priors(priors_file, set_column)
-    available = column_names(rows)
-    _require_columns(clf, available, rows)
-    if label_column is not None and label_column not in available:
-        raise InputError(f"{rows} has no column {label_column!r}; it has {_listed(available)}")
-    frame = read_rows(rows, set_column=set_column)
-    labels = None if label_column is None else frame[label_column].to_numpy()
-    sets = frame[set_column].to_numpy()
-    features = frame[clf.encoder_.columns]
-    result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
+    _require_features(clf, rows)
+    types = dict(clf.encoder_.dtypes)
+    columns = list(types)
+    if label_column is not None and label_column not in types:
+        columns.append(label_column)
+        types[label_column] = "str"
+    frame = read_rows(rows, columns=columns, set_column=set_column, dtypes=types)
+    labels = None if label_column is None else frame[label_column]
+    features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
+    with _about(rows, frame):
+        result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
     if as_json:
         click.echo(json.dumps(result.to_dict()))
         return
@@ -235,7 +296,11 @@ def evaluate(
 @target_option
 @json_option
 def diagnose(
-    rows: str, set_column: str, priors_file: str, target_prior: float | None, as_json: bool
+    rows: str,
+    set_column: str,
+    priors_file: str,
+    target_prior: float | dict[str, float] | None,
+    as_json: bool,
 ) -> None:
     """Say whether these sets can work at all, before any training."""
     import numpy as np
@@ -249,12 +314,13 @@ def diagnose(
     for frame in scan_rows(rows, columns=[set_column], set_column=set_column):
         set_index, _ = match_sets(frame[set_column].to_numpy(), priors, unused="keep")
         sizes += np.bincount(set_index, minlength=len(priors))
+    shares = priors.set_priors
     found = diagnose_sets(
-        priors.set_priors,
+        shares[:, 1] if shares.shape[1:] == (2,) else shares,
         sizes,
         set_ids=[str(i) for i in priors.set_ids],
         prior_errors=priors.standard_errors,
-        target_prior=target_prior,
+        target_prior=_target(target_prior, priors.classes or (0, 1)),
     )
     if as_json:
         click.echo(json.dumps(found.to_dict()))
@@ -277,18 +343,18 @@ def prevalence(model: str, rows: str, set_column: str, as_json: bool) -> None:
     import pandas as pd
 
     from unmix.assess.prevalence import prevalence as estimate
-    from unmix.data.tables import column_names, scan_rows
+    from unmix.data.tables import scan_rows
     from unmix.learn.estimator import UnmixClassifier
 
     clf = UnmixClassifier.load(model)
-    _require_columns(clf, column_names(rows), rows)
-    columns = list(dict.fromkeys([*clf.encoder_.columns, set_column]))
+    _require_features(clf, rows)
+    types = clf.encoder_.dtypes
     logits, names = [], []
     # Under covariate shift probabilities hold as they were learned, at no target prior.
     prior = clf.target_prior_ if clf.method_ == "ssc" else clf.learner_.base_prior
-    types = _text_columns(clf, columns)
-    for frame in scan_rows(rows, columns=columns, set_column=set_column, dtypes=types):
-        logits.append(clf.logits_at(frame[clf.encoder_.columns], prior))
+    for frame in scan_rows(rows, columns=list(types), set_column=set_column, dtypes=types):
+        with _about(rows, frame):
+            logits.append(clf.logits_at(frame[clf.encoder_.columns], prior))
         names.append(frame[set_column].to_numpy())
     codes, ids = pd.factorize(np.concatenate(names))
     result = estimate(
@@ -307,38 +373,53 @@ def prevalence(model: str, rows: str, set_column: str, as_json: bool) -> None:
         click.echo(f"{entry.set_id:24} {entry.rows:>9,}  {_share_text(entry, clf.classes_)}")
 
 
-def _without(frame: pd.DataFrame, drop: tuple[str, ...], rows: str) -> pd.DataFrame:
-    """Return the features, without the columns the user wants to leave out."""
-    absent = [name for name in drop if name not in frame.columns]
-    if absent:
-        raise InputError(f"{rows} has no column {absent[0]!r} to drop; it has {_listed(frame)}")
-    frame = frame.drop(columns=list(drop))
-    if frame.shape[1] == 0:
-        raise InputError(f"{rows} has no column besides the set column; add features")
-    return frame
+@contextmanager
+def _about(rows: str, frame: pd.DataFrame) -> Iterator[None]:
+    """Name the file in errors about its rows, which are counted from 1."""
+    frame.index += 1
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{rows}: {error}") from error
 
 
-def _listed(names: Any) -> str:
-    """Return column names for a message, at most ten."""
-    shown = [repr(str(name)) for name in names]
-    more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
-    return ", ".join(shown[:10]) + more
+def _features(rows: str, set_column: str, drop: tuple[str, ...]) -> list[str]:
+    """Return the columns to learn from: all but the set column and what the user leaves out."""
+    from unmix.data.tables import open_table, require_column
+
+    table = open_table(rows)
+    for name in (set_column, *drop):
+        require_column(table, name)
+    features = [name for name in table.columns if name not in (set_column, *drop)]
+    if not features:
+        raise InputError(f"{rows} has no column to learn from besides the set column; add some")
+    return features
 
 
-def _require_columns(clf: UnmixClassifier, available: tuple[str, ...], rows: str) -> None:
+def _require_features(clf: UnmixClassifier, rows: str) -> None:
     """Refuse a table that lacks a column of the model."""
+    from unmix.data.tables import column_names
+    from unmix.data.wording import listed
+
+    available = column_names(rows)
     absent = [name for name in clf.encoder_.columns if name not in available]
     if absent:
         raise InputError(
-            f"{rows} lacks {_listed(absent)}, which the model needs; it has {_listed(available)}"
+            f"{rows} lacks {listed(absent)}, which the model needs; it has "
+            f"{listed(available, 10)}: rename or add columns (empty cells are allowed)"
         )
 
 
-def _text_columns(clf: UnmixClassifier, columns: list[str]) -> dict[str, str]:
-    """Return which columns to read as text: those that were text in training."""
-    names = clf.encoder_.columns
-    text = {names[i] for i in clf.encoder_.categorical}
-    return {name: "str" for name in columns if name in text}
+def _target(given: float | dict[str, float] | None, classes: Sequence[Any]) -> Any:
+    """Return the target prior as a share of the second class, or of each of K in their order."""
+    names = [str(name) for name in classes]
+    if given is None or (isinstance(given, float) and len(names) == 2):
+        return given
+    if isinstance(given, float) or set(given) != set(names):
+        form = ",".join(f"{name}=..." for name in names)
+        raise InputError(f"--target-prior must give a share of each class: write {form}")
+    shares = [given[name] for name in names]
+    return shares[1] if len(shares) == 2 else shares
 
 
 def _output_columns(clf: UnmixClassifier) -> list[str]:
@@ -375,6 +456,8 @@ def _brief(evaluation: Evaluation) -> dict[str, Any]:
 
 def _print_evaluation(result: Evaluation) -> None:
     """Print the numbers, with labels beside them if there are any, and the verdict."""
+    from unmix.data.wording import listed
+
     labeled = result.labeled
     beside = "" if labeled is None else "  with labels"
     click.echo(f"{result.rows:,} rows in {result.num_sets:,} sets; 95 % intervals.")
@@ -392,7 +475,7 @@ def _print_evaluation(result: Evaluation) -> None:
             click.echo("  " + "  ".join(f"{value:6.3f}" for value in row))
     click.echo(result.fit_test.verdict)
     if result.fit_test.misfits:
-        click.echo(f"Sets that do not fit: {_listed(result.fit_test.misfits)}")
+        click.echo(f"Sets that do not fit: {listed(result.fit_test.misfits, 10)}")
 
 
 def _share_text(entry: Any, classes: Any) -> str:

@@ -44,10 +44,8 @@ class Priors:
 
     Raises
     ------
-    InputError
-        There are fewer than two sets.
     IdentifiabilityError
-        All sets have the same prior.
+        There are fewer than two sets, or all have the same prior.
     """
 
     set_ids: tuple[Hashable, ...]
@@ -58,9 +56,9 @@ class Priors:
 
     def __post_init__(self) -> None:
         if len(self.set_ids) < 2:
-            raise InputError(
-                f"{self.source} gives the priors of {len(self.set_ids)} set; at least two sets "
-                "with different priors are needed."
+            raise IdentifiabilityError(
+                f"only {len(self.set_ids)} set of {self.source} is there; at least two sets with "
+                "different priors are needed."
             )
         if np.ptp(self.set_priors, axis=0).max() < 1e-12:
             shares = ", ".join(f"{share:g}" for share in np.atleast_1d(self.set_priors[0]))

@@ -66,7 +66,7 @@ def match_ids(
         idle = [set_id for set_id, position in known.items() if not has_rows[position]]
         raise InputError(
             f"{_sets(len(idle))} of {source} {_have(len(idle))} no rows: {listed(idle)}; "
-            "remove their priors or allow unused ones."
+            "remove their priors or allow unused ones (--allow-unused-priors)."
         )
     if unused == "keep":
         has_rows[:] = True

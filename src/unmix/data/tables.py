@@ -37,7 +37,13 @@ __all__ = [
 Table = CsvTable | ParquetTable
 
 
-def read_rows(path: str | os.PathLike[str], *, set_column: str | None = None) -> pd.DataFrame:
+def read_rows(
+    path: str | os.PathLike[str],
+    *,
+    columns: Sequence[str] | None = None,
+    set_column: str | None = None,
+    dtypes: Mapping[str, object] | None = None,
+) -> pd.DataFrame:
     """
     Read a whole table.
 
@@ -47,6 +53,8 @@ def read_rows(path: str | os.PathLike[str], *, set_column: str | None = None) ->
         A CSV file (``.csv``, ``.tsv``, ``.txt``) or a Parquet file (``.parquet``, ``.pq``).
     set_column
         The column that says which set a row belongs to: read as text, no cell may be missing.
+    columns, dtypes
+        As in `scan_rows`.
 
     Returns
     -------
@@ -59,7 +67,7 @@ def read_rows(path: str | os.PathLike[str], *, set_column: str | None = None) ->
         The file, a line or a column is not as it should be; the message says which.
     """
     table = open_table(path)
-    types = _types(table, None, set_column, {})
+    types = _types(table, columns, set_column, dtypes or {})
     batches = list(_checked(table, types, set_column))
     frame: pd.DataFrame = pa.Table.from_batches(batches).to_pandas()
     return frame

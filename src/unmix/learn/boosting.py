@@ -54,10 +54,10 @@ class BoostingOptions:
     """Leaves of a tree. The set index is a noisy label, and large trees learn the noise."""
     learning_rate: float = 0.1
     """Share of each tree that is added."""
-    min_child_samples: int = 20
+    min_child_samples: int = 5
     """Least rows in a leaf."""
-    min_sum_hessian_in_leaf: float = 5.0
-    """Least information in a leaf; 5 is that of 20 labels."""
+    min_sum_hessian_in_leaf: float = 1.0
+    """Least information in a leaf; 1 is that of 4 labels."""
     lambda_l2: float = 10.0
     """Information that speaks for no change, added to each leaf; 10 is that of 40 labels."""
     bagging_fraction: float = 0.7

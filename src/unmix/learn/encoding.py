@@ -420,7 +420,9 @@ def _numbers(series: pd.Series[Any], name: str) -> FloatArray:
 def _text_for_numbers(series: pd.Series[Any], name: str) -> InputError:
     """Return the error for text in a column that held numbers in training."""
     is_text = series.map(lambda value: isinstance(value, str)).to_numpy(dtype=bool, na_value=False)
-    at = int(is_text.argmax())
+    # One word makes a column of a file text, numbers and all: name the word.
+    is_word = is_text & pd.to_numeric(series.astype(object), errors="coerce").isna().to_numpy()
+    at = int((is_word if is_word.any() else is_text).argmax())
     return InputError(
         f"column {name!r} held numbers in training and holds {_text(series.iloc[at])!r} in row "
         f"{series.index[at]}; make it numbers (pandas.to_numeric) or empty cells"
