@@ -107,10 +107,7 @@ def evaluate_classifier(
     labels : array, shape (n,), optional
         Classes of the rows, if the user has them: for comparison only.
     """
-    if priors is None:
-        priors = _priors_of(clf)
-    else:
-        priors = _in_class_order(clf, priors)
+    priors = _priors_of(clf) if priors is None else _in_class_order(clf, priors)
     set_index, used = match_sets(sets, priors, unused="drop")
     priors = priors.keep(used)
     logits = clf.decision_function(X)
@@ -288,10 +285,9 @@ def _summarise(
             )
         )
     else:
-        few = diagnosis.num_sets < LEAST_SETS
         sentences.append(
             f"{diagnosis.num_sets} sets are too few to hide some and test the prediction on them."
-            if few
+            if diagnosis.num_sets < LEAST_SETS
             else "Without some of its sets the others cannot tell the classes apart, so none could "
             "be hidden to test the prediction on them."
         )

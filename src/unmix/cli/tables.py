@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -29,32 +29,28 @@ priors_option = click.option(
 )
 
 
-class TargetPrior(click.ParamType):
-    """A share of positives such as 0.2, or one per class such as red=0.5,green=0.3,blue=0.2."""
-
-    name = "share"
-
-    def convert(self, value: Any, param: Any, ctx: Any) -> float | dict[str, float]:
-        """Return the share, or a dict from class to share."""
-        try:
-            parts = [part.rpartition("=") for part in value.split(",")]
-            shares = {name.strip(): float(share) for name, _, share in parts}
-        except ValueError:
-            shares = {}
-        total = 1 if set(shares) == {""} else sum(shares.values())
-        if not all(0 < share < 1 for share in shares.values()) or abs(total - 1) > 1e-6:
-            self.fail(
-                f"{value!r} is no share between 0 and 1 such as 0.2, nor one share per class "
-                "that sum to 1 such as red=0.7,blue=0.3.",
-                param,
-                ctx,
-            )
-        return shares.get("", shares)
+def _shares(ctx: Any, param: Any, value: str | None) -> float | dict[str, float] | None:
+    """Return a share such as 0.2, or a dict from class to share for red=0.7,blue=0.3."""
+    if value is None:
+        return None
+    try:
+        parts = [part.rpartition("=") for part in value.split(",")]
+        shares = {name.strip(): float(share) for name, _, share in parts}
+    except ValueError:
+        shares = {}
+    total = 1 if set(shares) == {""} else sum(shares.values())
+    if not all(0 < share < 1 for share in shares.values()) or abs(total - 1) > 1e-6:
+        raise click.BadParameter(
+            f"{value!r} is no share between 0 and 1 such as 0.2, nor one share per class that "
+            "sum to 1 such as red=0.7,blue=0.3."
+        )
+    return shares.get("", shares)
 
 
 target_option = click.option(
     "--target-prior",
-    type=TargetPrior(),
+    metavar="SHARE",
+    callback=_shares,
     help="Share of positives where the classifier is used, or red=0.5,green=0.3,blue=0.2.",
 )
 
@@ -280,13 +276,13 @@ def evaluate(
         types[label_column] = "str"
     frame = read_rows(rows, columns=columns, set_column=set_column, dtypes=types)
     labels = None if label_column is None else frame[label_column]
-    features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
     with _about(rows, frame):
+        features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
     if as_json:
         click.echo(json.dumps(result.to_dict()))
         return
-    _print_evaluation(result)
+    _print_evaluation(result, clf.classes_)
 
 
 @main.command()
@@ -410,7 +406,7 @@ def _require_features(clf: UnmixClassifier, rows: str) -> None:
         )
 
 
-def _target(given: float | dict[str, float] | None, classes: Sequence[Any]) -> Any:
+def _target(given: float | dict[str, float] | None, classes: Any) -> Any:
     """Return the target prior as a share of the second class, or of each of K in their order."""
     names = [str(name) for name in classes]
     if given is None or (isinstance(given, float) and len(names) == 2):
@@ -454,7 +450,7 @@ def _brief(evaluation: Evaluation) -> dict[str, Any]:
     }
 
 
-def _print_evaluation(result: Evaluation) -> None:
+def _print_evaluation(result: Evaluation, classes: Any) -> None:
     """Print the numbers, with labels beside them if there are any, and the verdict."""
     from unmix.data.wording import listed
 
@@ -471,8 +467,8 @@ def _print_evaluation(result: Evaluation) -> None:
         click.echo(f"{name.replace('_', ' '):18} {interval:26}{known}")
     if result.confusion is not None:
         click.echo("share of each decision (column) in each class (row):")
-        for row in result.confusion.value:
-            click.echo("  " + "  ".join(f"{value:6.3f}" for value in row))
+        for name, row in zip(classes, result.confusion.value, strict=True):
+            click.echo(f"{name!s:18} " + "  ".join(f"{value:.3f}" for value in row))
     click.echo(result.fit_test.verdict)
     if result.fit_test.misfits:
         click.echo(f"Sets that do not fit: {listed(result.fit_test.misfits, 10)}")
