@@ -1,7 +1,5 @@
 import dataclasses
 import inspect
-import subprocess
-import sys
 
 import lightgbm as lgb
 import numpy as np
@@ -70,17 +68,20 @@ def mean_loss(logits, sets):
         uniform_priors(20),
         np.array([0.0, 1.0]),
         np.array([0.0, 0.3, 0.30001]),
-        np.random.default_rng(0).beta(0.5, 20, 3000),
+        np.random.default_rng(0).beta(0.5, 20, 2000),
     ],
-    ids=["twenty", "pure", "lopsided", "three thousand"],
+    ids=["twenty", "pure", "lopsided", "two thousand"],
 )
 @pytest.mark.parametrize("target_prior", [0.5, 0.01])
 def test_the_fisher_table_equals_the_fisher_information(priors, target_prior):
     rng = np.random.default_rng(0)
     transition = Transition(priors, rng.integers(1, 1000, len(priors)), target_prior)
-    z = rng.normal(0, 4, 400)
+    z = np.log(target_prior / (1 - target_prior)) + rng.uniform(-8, 8, 200)
     exact = fisher_information(torch.from_numpy(z), transition).numpy()
-    np.testing.assert_allclose(FisherTable(transition)(z), exact, rtol=1e-4)
+    # Where there is a millionth of the most information, it no longer matters.
+    np.testing.assert_allclose(
+        FisherTable(transition)(z), exact, rtol=1e-4, atol=1e-6 * exact.max()
+    )
 
 
 def test_the_fisher_table_of_a_million_sets_is_built_from_few():
@@ -242,8 +243,8 @@ def test_wrong_priors_are_refined_and_the_model_gets_better():
     stated = np.clip(true + rng.choice([-0.2, 0.2], 50), 0.01, 0.99)
     sets, _ = draw(gaussian, true, 400)
     sets = dataclasses.replace(sets, set_priors=stated)
-    plain = fit(sets, learning_rate=0.2)
-    refined = fit(sets, learning_rate=0.2, prior_errors=np.full(50, 0.2))
+    plain = fit(sets, learning_rate=0.2, patience=20)
+    refined = fit(sets, learning_rate=0.2, patience=20, prior_errors=np.full(50, 0.2))
     np.testing.assert_array_equal(plain.set_priors, stated)
     assert np.abs(refined.set_priors - true).mean() < np.abs(stated - true).mean() / 4
     x, truth = fresh(gaussian, rows=20_000)
@@ -270,7 +271,7 @@ def test_refining_is_not_misled_by_timid_or_bold_logits(stretch):
 
 
 def test_refining_reaches_a_minimum_of_what_it_says_it_minimises():
-    true, set_index, logits = truth_and_logits(num_sets=4, size=200)
+    _, set_index, logits = truth_and_logits(num_sets=4, size=200)
     stated, errors = np.array([0.3, 0.5, 0.4, 0.7]), np.array([0.1, 0.2, 0.05, 0.1])
     refined = refine_priors(logits, set_index, stated, errors, np.full(4, 200), 0.5)
 
@@ -281,8 +282,8 @@ def test_refining_reaches_a_minimum_of_what_it_says_it_minimises():
             ssc_cross_entropy(
                 a + b * torch.from_numpy(logits), torch.from_numpy(set_index), transition
             ).sum()
-            for a in np.linspace(-0.5, 0.5, 21)
-            for b in np.exp(np.linspace(-0.7, 0.7, 29))
+            for a in np.linspace(-0.5, 0.5, 11)
+            for b in np.exp(np.linspace(-0.7, 0.7, 15))
         ]
         return float(min(losses)) + ((priors - stated) ** 2 / (2 * errors**2)).sum()
 
@@ -333,21 +334,16 @@ def test_progress_is_reported_each_round():
     assert seen == [(done, 5, "boosting") for done in range(1, 6)]
 
 
-def test_nothing_is_printed():
-    program = """
-import numpy as np
-from unmix.data.sets import UnlabeledSets
-from unmix.learn.boosting import fit_boosting
-rng = np.random.default_rng(0)
-x = np.stack((rng.integers(0, 1e6, 300), np.ones(300), rng.normal(size=300)), axis=1)
-x[::3] = np.nan
-sets = UnlabeledSets(x, np.arange(300) % 3, np.array([0.0, 0.4, 1.0]), 0.5)
-fit_boosting(sets, held_out=sets, categorical=[0], max_rounds=80).logits(x)
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def test_nothing_is_printed(capfd):
+    # Sparse codes, a constant column, missing rows and leaves that cannot be split: LightGBM
+    # has a warning for each.
+    rng = np.random.default_rng(0)
+    x = np.stack((rng.integers(0, 1e6, 300), np.ones(300), rng.normal(size=300)), axis=1)
+    x[::3] = np.nan
+    sets = UnlabeledSets(x, np.arange(300) % 3, np.array([0.0, 0.4, 1.0]), 0.5)
+    model = fit_boosting(sets, held_out=sets, categorical=[0], max_rounds=80, num_threads=1)
+    model.logits(x)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -364,7 +360,7 @@ fit_boosting(sets, held_out=sets, categorical=[0], max_rounds=80).logits(x)
         (
             {"set_priors": np.array([[0.2, 0.3, 0.5], [0.5, 0.3, 0.2]])},
             {"prior_errors": np.ones(2)},
-            "refined for two classes only; here there are 3",
+            "refined for two classes only, stated as one share per set; here a set has 3",
         ),
     ],
 )

@@ -133,6 +133,30 @@ def test_resnet32_trains_on_byte_images():
     assert weight.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_resnet32_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path):
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 2 == 0
+    x = rng.integers(0, 255, size=(60, 3, 16, 16), dtype=np.uint8)
+    sets = draw_sets(x, labels, num_sets=2, target_prior=0.5, seed=0, min_spread=0.5)
+    recipe = dataclasses.replace(QUICK, epochs=3, batch_size=20)
+
+    def run(folder, monitor=None):
+        model = build_model("resnet32", (3, 16, 16), 0.5, seed=0)
+        store = Checkpoint(tmp_path / folder, {})
+        options = {"checkpoint": store, "checkpoint_seconds": 0.0, "monitor": monitor}
+        return train(model, sets, METHODS["ssc"], recipe, seed=0, **options).model
+
+    def stop(model):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("cut", stop)
+    for a, b in zip(
+        run("cut").state_dict().values(), run("whole").state_dict().values(), strict=True
+    ):
+        assert torch.equal(a, b)
+
+
 def test_the_epoch_with_the_least_held_out_loss_is_selected():
     kept, out = small_sets().hold_out(0.2, np.random.default_rng(0))
     recipe = dataclasses.replace(QUICK, learning_rate=0.05, average=0.0)

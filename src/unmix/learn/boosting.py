@@ -186,7 +186,7 @@ def _refined(sets: UnlabeledSets, stated: Array, errors: Array, plan: _Plan) -> 
             stated,
             errors,
             sets.set_sizes,
-            float(sets.target_prior),
+            float(sets.transition.target[1]),
         )
     return priors
 

@@ -23,7 +23,7 @@ Array = np.ndarray[Any, Any]
 # interpolation is off by (2 step)^2 / 8 of the value, which is 5e-5 here.
 GRID = np.arange(-16, 16.005, 0.01)
 # More groups than this are not told apart: the error is their spread squared.
-MOST_GROUPS = 1024
+MOST_GROUPS = 512
 
 
 class FisherTable:

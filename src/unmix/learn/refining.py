@@ -98,8 +98,8 @@ def check_prior_errors(errors: Any, stated: Array) -> Array:
     """Return standard errors of set priors as float64 (m,), or say what is wrong with them."""
     if stated.ndim != 1:
         raise InputError(
-            f"set priors can be refined for two classes only; here there are {stated.shape[1]}: "
-            "leave out their standard errors"
+            f"set priors are refined for two classes only, stated as one share per set; here a set "
+            f"has {stated.shape[1]} shares: leave out their standard errors"
         )
     checked = np.asarray(errors, dtype=np.float64)
     if checked.shape != stated.shape:

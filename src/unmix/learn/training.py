@@ -336,10 +336,12 @@ def _saved(state: _State) -> tuple[dict[str, Tensor], dict[str, Any]]:
     tensors: dict[str, Tensor] = {"random": torch.get_rng_state()}
     for part in ("model", "average", "best"):
         module: nn.Module = getattr(state, part)
-        tensors |= {f"{part}.{k}": v.clone() for k, v in module.state_dict().items()}
+        tensors |= {f"{part}.{k}": v for k, v in module.state_dict().items()}
     for i, parameter in enumerate(state.model.parameters()):
         for key, value in state.optimizer.state[parameter].items():
             tensors[f"optimizer.{i}.{key}"] = value
+    # The file knows no memory layouts; and without an average, two parts are one model.
+    tensors = {k: v.clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
     plain = ("best_epoch", "best_loss", "epoch", "batch", "risk_sum", "seconds", "history")
     return tensors, {key: getattr(state, key) for key in plain}
 
@@ -353,7 +355,10 @@ def _restore(state: _State, tensors: dict[str, Tensor], plain: dict[str, Any]) -
     for i, parameter in enumerate(state.model.parameters()):
         prefix = f"optimizer.{i}."
         state.optimizer.state[parameter] = {
-            key.removeprefix(prefix): value.clone()
+            # Moments in the layout of their weights, or the next step is another one.
+            key.removeprefix(prefix): torch.empty_like(parameter).copy_(value).detach()
+            if value.ndim
+            else value.clone()
             for key, value in tensors.items()
             if key.startswith(prefix)
         }
