@@ -4,6 +4,7 @@ import math
 import shutil
 from dataclasses import replace
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,8 +55,13 @@ class StandIn:
         self.leave_sets_out_ = dict(hidden)
         self.history_ = list(rest.get("history", ()))
 
+        self.learner_ = SimpleNamespace(base_prior=self.target_prior_)
+
     def decision_function(self, X):
         return X[:, 0] if X.shape[1] == 1 else X
+
+    def logits_at(self, X, prior):
+        return self.decision_function(X)
 
     def predict_proba(self, X):
         logits = np.column_stack([np.zeros(len(X)), X]) if X.shape[1] == 1 else X

@@ -220,7 +220,7 @@ def _check_folder_is_free(target: Path, path: str | os.PathLike[str], overwrite:
     if any(target.iterdir()) and not overwrite:
         raise InputError(
             f"cannot write the folder {path}: it exists and is not empty; "
-            "choose another name or allow overwriting."
+            "choose another name or allow overwriting (--overwrite)."
         )
 
 

@@ -53,6 +53,8 @@ def plain(value: Any) -> Any:
         }
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [plain(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):

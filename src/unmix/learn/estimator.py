@@ -439,10 +439,11 @@ def _refuse_set_feature(frame: pd.DataFrame, sets: Any, set_index: Array) -> Non
         if not same:
             codes, values = pd.factorize(frame[column])
             # One to one with the sets: as many pairs (value, set) as values and as sets.
-            same = len(values) == num_sets and codes.min() >= 0
+            # A column of all different values says nothing about sets of one row each.
+            same = len(values) == num_sets < len(codes) and codes.min() >= 0
             same = same and len(np.unique(codes * num_sets + set_index)) == num_sets
         if same:
             raise InputError(
                 f"column {column!r} of X names the set, so a model could learn the set and not "
-                "the class; drop it, or pass allow_set_feature=True"
+                f"the class; drop it (--drop {column}), or pass allow_set_feature=True"
             )
