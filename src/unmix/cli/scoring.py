@@ -1,0 +1,241 @@
+"""Commands that use a saved model: predict, evaluate, prevalence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unmix.cli.group import json_option, main
+from unmix.cli.options import about_rows, priors_option, set_option, target_of, target_option
+from unmix.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from unmix.assess.evaluation import Evaluation
+    from unmix.learn.estimator import UnmixClassifier
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("rows", type=click.Path())
+@click.option("-o", "--output", required=True, type=click.Path(), help="CSV or Parquet to write.")
+@target_option
+@click.option("--keep", multiple=True, help="Column of ROWS to keep; repeat, or --keep all.")
+@json_option
+def predict(
+    model: str,
+    rows: str,
+    output: str,
+    target_prior: float | dict[str, float] | None,
+    keep: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Score ROWS with a saved MODEL, in constant memory however large the file is."""
+    from unmix.assess.estimates import plain
+    from unmix.data.row_writer import is_csv
+    from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
+    from unmix.learn.estimator import UnmixClassifier
+    from unmix.progress import progress_bar
+
+    clf = UnmixClassifier.load(model)
+    if target_prior is not None:
+        clf.retarget(target_of(target_prior, clf.classes_))
+    _require_features(clf, rows)
+    table = open_table(rows)
+    kept = list(table.columns if keep == ("all",) else dict.fromkeys(keep))
+    for name in kept:
+        require_column(table, name)
+    taken = [name for name in kept if name in _output_columns(clf)]
+    if taken:
+        raise InputError(f"column {taken[0]!r} of {rows} would be overwritten; rename it")
+    columns = list(dict.fromkeys([*clf.encoder_.columns, *kept]))
+    features = clf.encoder_.dtypes
+    types = {k: v for k, v in features.items() if v == "str" or k not in kept}
+    if is_csv(rows) and is_csv(output):  # 007 stays 007
+        types |= {name: "str" for name in kept if name not in features}
+    unseen: dict[str, tuple[int, str]] = {}
+    total = count_rows(rows)
+    with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
+
+        def scored() -> Iterator[pd.DataFrame]:
+            done = 0
+            for frame in scan_rows(rows, columns=columns, dtypes=types):
+                with about_rows(rows, frame):
+                    scores = _scores(clf, frame, kept)
+                for name, (count, example) in clf.encoder_.unseen(frame).items():
+                    unseen[name] = (unseen.get(name, (0, example))[0] + count, example)
+                done += len(frame)
+                progress(done, total, "")
+                yield scores
+
+        written = write_rows(output, scored())
+    for name, (count, example) in unseen.items():
+        click.echo(
+            f"note: column {name!r} holds categories that training did not see, such as "
+            f"{example!r}, in {count:,} rows; they count as unknown",
+            err=True,
+        )
+    if as_json:
+        target = clf.target_prior_
+        record = {
+            "rows": written,
+            "output": output,
+            "target_prior": plain(target[1] if len(target) == 2 else target),
+            "unseen": {name: count for name, (count, _) in unseen.items()},
+        }
+        click.echo(json.dumps(record))
+        return
+    click.echo(f"{written:,} rows scored: {output}")
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("rows", type=click.Path())
+@set_option
+@priors_option
+@click.option("--labels", "label_column", help="Column with the classes, if you have it.")
+@json_option
+def evaluate(
+    model: str,
+    rows: str,
+    set_column: str,
+    priors_file: str,
+    label_column: str | None,
+    as_json: bool,
+) -> None:
+    """Judge a saved MODEL on ROWS it was not trained on, without labels.
+
+    With --labels the same numbers from labels stand beside them.
+    """
+    from unmix.assess.judgement import evaluate_classifier
+    from unmix.data.priors import read_priors
+    from unmix.data.tables import read_rows
+    from unmix.learn.estimator import UnmixClassifier
+
+    clf = UnmixClassifier.load(model)
+    priors = read_priors(priors_file, set_column)
+    _require_features(clf, rows)
+    types = dict(clf.encoder_.dtypes)
+    columns = list(types)
+    if label_column is not None and label_column not in types:
+        columns.append(label_column)
+        types[label_column] = "str"
+    frame = read_rows(rows, columns=columns, set_column=set_column, dtypes=types)
+    labels = None if label_column is None else frame[label_column]
+    with about_rows(rows, frame):
+        features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
+        result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
+    if as_json:
+        click.echo(json.dumps(result.to_dict()))
+        return
+    _print_evaluation(result, clf.classes_)
+
+
+@main.command()
+@click.argument("model", type=click.Path())
+@click.argument("rows", type=click.Path())
+@set_option
+@json_option
+def prevalence(model: str, rows: str, set_column: str, as_json: bool) -> None:
+    """Estimate the class shares of new sets in ROWS, with intervals."""
+    import numpy as np
+    import pandas as pd
+
+    from unmix.assess.prevalence import prevalence as estimate
+    from unmix.data.tables import scan_rows
+    from unmix.learn.estimator import UnmixClassifier
+
+    clf = UnmixClassifier.load(model)
+    _require_features(clf, rows)
+    types = clf.encoder_.dtypes
+    logits, names = [], []
+    # Under covariate shift probabilities hold as they were learned, at no target prior.
+    prior = clf.target_prior_ if clf.method_ == "ssc" else clf.learner_.base_prior
+    for frame in scan_rows(rows, columns=list(types), set_column=set_column, dtypes=types):
+        with about_rows(rows, frame):
+            logits.append(clf.logits_at(frame[clf.encoder_.columns], prior))
+        names.append(frame[set_column].to_numpy())
+    codes, ids = pd.factorize(np.concatenate(names))
+    result = estimate(
+        np.concatenate(logits),
+        codes,
+        len(ids),
+        float(prior[1]) if len(prior) == 2 else prior,
+        set_ids=[str(i) for i in ids],
+        assumption="label shift" if clf.method_ == "ssc" else "covariate shift",
+    )
+    if as_json:
+        click.echo(json.dumps(result.to_dict()))
+        return
+    click.echo(f"{'set':24} {'rows':>9}  share (95 % interval)")
+    for entry in result.sets:
+        click.echo(f"{entry.set_id:24} {entry.rows:>9,}  {_share_text(entry, clf.classes_)}")
+
+
+def _require_features(clf: UnmixClassifier, rows: str) -> None:
+    """Refuse a table that lacks a column of the model."""
+    from unmix.data.tables import column_names
+    from unmix.data.wording import listed
+
+    available = column_names(rows)
+    absent = [name for name in clf.encoder_.columns if name not in available]
+    if absent:
+        raise InputError(
+            f"{rows} lacks {listed(absent)}, which the model needs; it has "
+            f"{listed(available, 10)}: rename or add columns (empty cells are allowed)"
+        )
+
+
+def _output_columns(clf: UnmixClassifier) -> list[str]:
+    """Return the names of the columns that scoring adds."""
+    if len(clf.classes_) == 2:
+        return ["probability", "prediction"]
+    return [*(f"probability_{name}" for name in clf.classes_), "prediction"]
+
+
+def _scores(clf: UnmixClassifier, frame: pd.DataFrame, kept: list[str]) -> pd.DataFrame:
+    """Return the kept columns with the scores beside them."""
+    features = frame[clf.encoder_.columns]
+    probability = clf.predict_proba(features)
+    scored = frame[kept].copy()
+    columns = probability[:, 1:] if len(clf.classes_) == 2 else probability
+    for name, values in zip(_output_columns(clf), columns.T, strict=False):
+        scored[name] = values
+    scored["prediction"] = clf.classes_[probability.argmax(axis=1)]
+    return scored
+
+
+def _print_evaluation(result: Evaluation, classes: Any) -> None:
+    """Print the numbers, with labels beside them if there are any, and the verdict."""
+    from unmix.data.wording import listed
+
+    labeled = result.labeled
+    beside = "" if labeled is None else "  with labels"
+    click.echo(f"{result.rows:,} rows in {result.num_sets:,} sets; 95 % intervals.")
+    click.echo(f"{'':18} without labels{'':12}{beside}")
+    for name in ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr"):
+        estimate = getattr(result, name)
+        if estimate is None:
+            continue
+        known = "" if labeled is None else f"  {getattr(labeled, name):.3f}"
+        interval = f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
+        click.echo(f"{name.replace('_', ' '):18} {interval:26}{known}")
+    if result.confusion is not None:
+        click.echo("share of each decision (column) in each class (row):")
+        for name, row in zip(classes, result.confusion.value, strict=True):
+            click.echo(f"{name!s:18} " + "  ".join(f"{value:.3f}" for value in row))
+    click.echo(result.fit_test.verdict)
+    if result.fit_test.misfits:
+        click.echo(f"Sets that do not fit: {listed(result.fit_test.misfits, 10)}")
+
+
+def _share_text(entry: Any, classes: Any) -> str:
+    """Return a share with its interval, or one per class."""
+    if isinstance(entry.share, float):
+        return f"{entry.share:.3f} ({entry.low:.3f} to {entry.high:.3f})"
+    parts = zip(classes, entry.share, entry.low, entry.high, strict=True)
+    return ", ".join(f"{c} {s:.3f} ({lo:.3f} to {hi:.3f})" for c, s, lo, hi in parts)
