@@ -18,7 +18,7 @@ def row_order(
     rng: np.random.Generator,
     *,
     by: BatchBy = "rows",
-    sets_per_batch: int = 4,
+    sets_per_batch: int = 8,
 ) -> Array:
     """Return a random order of the rows for one epoch, shape (n,); batches are its slices.
 
