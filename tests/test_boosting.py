@@ -390,3 +390,14 @@ def test_no_function_takes_labels(module):
         if function.__module__ == module.__name__:
             taken = set(inspect.signature(function).parameters)
             assert not taken & {"y", "label", "labels", "targets"}, name
+
+
+@pytest.mark.parametrize(("rows", "rate"), [(60_000, 0.1), (100_000, 0.2)])
+def test_steps_are_larger_where_there_is_plenty_of_information(rows, rate):
+    set_index = np.arange(rows) % 2
+    x = (np.random.default_rng(0).normal(size=rows) + set_index)[:, None]
+    sets = UnlabeledSets(x, set_index, np.array([0.0, 1.0]), 0.5)
+    options = {"held_out": None, "max_rounds": 1, "num_threads": 1}
+    assert f"[learning_rate: {rate}]" in fit_boosting(sets, **options).model_text
+    chosen = fit_boosting(sets, **options, learning_rate=0.05)
+    assert "[learning_rate: 0.05]" in chosen.model_text

@@ -1,0 +1,136 @@
+"""Run the commands of docs/worked-example.md and write what they print back into the page.
+
+    python examples/build_page.py
+
+Every ```console block holds commands after "$ "; whatever stands below a command is replaced by
+its output. Numbers in the text stand between <!--name--> and <!--/--> and are looked up in the
+outputs. The pictures are taken from the report that the page's `unmix fit` writes.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from html import unescape
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "worked-example.md"
+IMAGES = ROOT / "docs" / "images"
+
+BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
+FACT = re.compile(r"<!--(\w+)-->.*?<!--/-->", re.DOTALL)
+
+# Where the numbers of the text are found in the outputs; the first match counts.
+FACTS = {
+    "hidden": r"Share error on hidden sets:.*proportion ([\d.]+\d)",
+    "guess": r"Share error on hidden sets:.*baseline ([\d.]+\d)",
+    "ssc": r"Share error on hidden sets: ssc ([\d.]+\d)",
+    "auc": r"unmix, no label +([\d.]+)",
+    "auc_lines": r"logistic regression, 9,000 labels +([\d.]+)",
+    "auc_trees": r"gradient boosting, 9,000 labels +([\d.]+)",
+    "auc_share": r"share of the occupation +([\d.]+)",
+    "hits": r"letters that reach someone over \$50,000: +(\d+%)",
+    "random": r"of letters sent at random: +(\d+%)",
+    "promised": r"by the probabilities themselves: +(\d+%)",
+    "headline": r"<p class=\"headline\"><span[^>]*>[^<]*</span>(.*?)</p>",
+    "lists_method": r"was trained by (\w+) on [\d,]+ rows in 10 sets",
+}
+
+# The picture of the report whose heading holds these words, and its file here.
+PICTURES = {
+    "diagonal": "worked-example-shares.svg",
+    "Hidden sets": "worked-example-hidden-sets.svg",
+}
+
+
+def main():
+    text = PAGE.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        (work / "examples").symlink_to(ROOT / "examples")
+        page, outputs = run_blocks(text, work)
+        report = (work / "story" / "model" / "report.html").read_text(encoding="utf-8")
+    page = fill_facts(page, outputs + report)
+    IMAGES.mkdir(exist_ok=True)
+    for words, name in PICTURES.items():
+        (IMAGES / name).write_text(picture(report, words), encoding="utf-8")
+    PAGE.write_text(page, encoding="utf-8")
+    return 0
+
+
+def commands(block):
+    """Return the commands of a block."""
+    return [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+
+
+def run_blocks(text, folder):
+    """Return the page with fresh outputs, and all outputs as one text."""
+    outputs = []
+    for block in BLOCK.findall(text):
+        fresh = ""
+        for command in commands(block):
+            print("$", command, file=sys.stderr)
+            if command.startswith("cd "):
+                folder, output = folder / command.removeprefix("cd "), ""
+            else:
+                output = run(command, folder)
+            fresh += f"$ {command}\n{output}"
+            outputs.append(output)
+        text = text.replace(f"```console\n{block}```", f"```console\n{fresh}```")
+    return text, "\n".join(outputs)
+
+
+def run(command, folder):
+    """Run a command of the page and return what it prints; one that fails ends the build."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        shell=True,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        sys.exit(f"this command of the page failed ({done.returncode}): {command}\n{done.stdout}")
+    return done.stdout
+
+
+def fill_facts(page, outputs):
+    """Return the page with the numbers of its text looked up in the outputs."""
+
+    def found(match):
+        name = match[1]
+        pattern = FACTS[name]
+        value = re.search(pattern, outputs)
+        if value is None:
+            sys.exit(f"no output of the page has the number {name!r} ({pattern})")
+        return f"<!--{name}-->{unescape(value[1])}<!--/-->"
+
+    return FACT.sub(found, page)
+
+
+def picture(report, words):
+    """Return a picture of the report as an SVG file of its own: on white, with a font."""
+    for figure in re.findall(r"<figure.*?</figure>", report, re.DOTALL):
+        heading = re.search(r"<h3>(.*?)</h3>", figure, re.DOTALL)[1]
+        if words in heading:
+            drawing = re.search(r"<svg.*?</svg>", figure, re.DOTALL)[0]
+            break
+    else:
+        sys.exit(f"the report has no picture whose heading holds {words!r}")
+    _, _, width, height = re.search(r'viewBox="([^"]*)"', drawing)[1].split()
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        'font-family="sans-serif"'
+    )
+    drawing = drawing.replace("<svg", opening, 1)
+    end = drawing.index(">") + 1
+    return f'{drawing[:end]}<rect width="100%" height="100%" fill="white"/>{drawing[end:]}\n'
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""The worked example in Python: python examples/worked_example.py story
+
+Reads the folder that prepare_census.py wrote. The first half uses what the bank has; the second
+half opens the hidden answers to see how well that went.
+"""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+from lightgbm import LGBMClassifier
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from unmix import UnmixClassifier
+
+NUM_LETTERS = 300
+NO_FEATURES = ["customer", "occupation", "over_50k"]
+
+
+def main(folder):
+    customers, new, check = (_read(folder / f"{n}.csv") for n in ("customers", "new", "hidden/check"))
+    rates = pd.read_csv(folder / "rates.csv").set_index("occupation")["share"]
+
+    clf = UnmixClassifier(rates, random_state=0).fit(_features(customers), customers["occupation"])
+    errors = ", ".join(f"{name} {error:.3f}" for name, error in clf.leave_sets_out_.items())
+    print(f"method {clf.method_}, model {clf.model_}; share error on hidden sets: {errors}")
+
+    new["probability"] = clf.predict_proba(_features(new))[:, 1]
+    letters = new.nlargest(NUM_LETTERS, "probability")
+
+    print("\nHere the hidden answers are opened.")
+    answers = _answers(folder / "hidden/new_answers.csv", letters)
+    print(f"letters that reach someone over $50,000: {answers.mean():.0%}")
+    print(f"  of letters sent at random:             {_base_rate(folder):.0%}")
+    print(f"  by the probabilities themselves:       {letters['probability'].mean():.0%}")
+
+    print("\nshares of new occupations   predicted  published later")
+    published = pd.read_csv(folder / "hidden/new_rates.csv").set_index("occupation")["share"]
+    predicted = new.groupby("occupation")["probability"].mean()
+    for name, share in published.sort_values(ascending=False).items():
+        print(f"{name:28}    {predicted[name]:.3f}            {share:.3f}")
+
+    print("\nAUC on 4,000 other customers, by their answers")
+    answers = check["over_50k"]
+    labels = _answers(folder / "hidden/answers.csv", customers)
+    scores = {"unmix, no label": clf.predict_proba(_features(check))[:, 1]}
+    scores["share of the occupation"] = check["occupation"].map(rates)
+    for name, model in supervised().items():
+        fitted = model.fit(_features(customers), labels)
+        scores[name] = fitted.predict_proba(_features(check))[:, 1]
+    for name, score in scores.items():
+        print(f"{name:38} {roc_auc_score(answers, score):.3f}")
+
+
+def supervised():
+    """Return the usual models, which need 9,000 labels."""
+    columns = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude="number")),
+        (StandardScaler(), make_column_selector(dtype_include="number")),
+    )
+    trees = LGBMClassifier(
+        n_estimators=150, learning_rate=0.05, num_leaves=15, n_jobs=1, random_state=0, verbose=-1
+    )
+    return {
+        "logistic regression, 9,000 labels": make_pipeline(
+            columns, LogisticRegression(max_iter=1000)
+        ),
+        "gradient boosting, 9,000 labels": make_pipeline(columns, trees),
+    }
+
+
+def _read(path):
+    """Read a table."""
+    return pd.read_csv(path)
+
+
+def _features(frame):
+    """Return the columns to learn from."""
+    return frame.drop(columns=[*NO_FEATURES, "probability"], errors="ignore")
+
+
+def _answers(path, people):
+    """Return the hidden answers of some people, in their order."""
+    return _read(path).set_index("customer")["over_50k"].loc[people["customer"]]
+
+
+def _base_rate(folder):
+    """Return the share of all new customers over $50,000."""
+    return _read(folder / "hidden/new_answers.csv")["over_50k"].mean()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python worked_example.py FOLDER")
+    main(Path(sys.argv[1]))
