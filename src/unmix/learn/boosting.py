@@ -229,7 +229,7 @@ def _boost(
             break
     return BoostingFit(
         model_text=booster.model_to_string(num_iteration=best),
-        base_logits=base,
+        base_logits=np.asarray(base),
         num_rounds=best,
         set_priors=priors,
         history=history,
