@@ -22,7 +22,9 @@ NO_FEATURES = ["customer", "occupation", "over_50k"]
 
 
 def main(folder):
-    customers, new, check = (_read(folder / f"{n}.csv") for n in ("customers", "new", "hidden/check"))
+    customers, new, check = (
+        _read(folder / f"{n}.csv") for n in ("customers", "new", "hidden/check")
+    )
     rates = pd.read_csv(folder / "rates.csv").set_index("occupation")["share"]
 
     clf = UnmixClassifier(rates, random_state=0).fit(_features(customers), customers["occupation"])
