@@ -305,7 +305,10 @@ def _summarise(
     test = evaluation.fit_test
     rejected = bool(test.p_value < test.level)
     if clf.method_ == "proportion":
-        sentences.append(text + " if label shift held; the model does not assume it.")
+        sentences.append(
+            "Its accuracy cannot be told without labels, since the numbers that need none assume "
+            "label shift and this model does not."
+        )
     else:
         sentences.append(text + ", estimated without labels.")
         believable &= not rejected
