@@ -1,4 +1,4 @@
-"""Run the commands of docs/worked-example.md and write what they print back into the page.
+"""Run the commands of docs/worked-example.md and failure-modes.md and write in what they print.
 
     python examples/build_page.py
 
@@ -16,11 +16,12 @@ from html import unescape
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "worked-example.md"
-IMAGES = ROOT / "docs" / "images"
+DOCS = ROOT / "docs"
+STORY, FAILURES = DOCS / "worked-example.md", DOCS / "failure-modes.md"
 
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 FACT = re.compile(r"<!--(\w+)-->.*?<!--/-->", re.DOTALL)
+MEASURE = re.compile(r"^[a-z ]+ [\d.]+ \(([\d.]+) to ([\d.]+)\) +([\d.]+)$", re.MULTILINE)
 
 # Where the numbers of the text are found in the outputs; the first match counts.
 FACTS = {
@@ -32,10 +33,12 @@ FACTS = {
     "auc_trees": r"gradient boosting, 9,000 labels +([\d.]+)",
     "auc_share": r"share of the occupation +([\d.]+)",
     "hits": r"letters that reach someone over \$50,000: +(\d+%)",
-    "random": r"of letters sent at random: +(\d+%)",
-    "promised": r"by the probabilities themselves: +(\d+%)",
-    "headline": r"<p class=\"headline\"><span[^>]*>[^<]*</span>(.*?)</p>",
+    "random": r"if sent at random: +(\d+%)",
+    "promised": r"if the probabilities were right: +(\d+%)",
+    "between": r"between occupations ([\d.]+\d)",
+    "within": r"people of one occupation ([\d.]+\d)",
     "lists_method": r"was trained by (\w+) on [\d,]+ rows in 10 sets",
+    "headline": r"<p class=\"headline\"><span[^>]*>[^<]*</span>(.*?)</p>",
 }
 
 # The picture of the report whose heading holds these words, and its file here.
@@ -43,20 +46,25 @@ PICTURES = {
     "diagonal": "worked-example-shares.svg",
     "Hidden sets": "worked-example-hidden-sets.svg",
 }
+PICTURE_SCALE = 1.6
 
 
 def main():
-    text = PAGE.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         (work / "examples").symlink_to(ROOT / "examples")
-        page, outputs = run_blocks(text, work)
+        page, outputs = run_blocks(STORY.read_text(encoding="utf-8"), work)
+        # Its commands run where the story ended, and most of them are meant to fail.
+        failures, _ = run_blocks(
+            FAILURES.read_text(encoding="utf-8"), work / "story", exit_codes=(0, 2)
+        )
         report = (work / "story" / "model" / "report.html").read_text(encoding="utf-8")
-    page = fill_facts(page, outputs + report)
-    IMAGES.mkdir(exist_ok=True)
+    page = fill_facts(page, facts(outputs, report))
+    (DOCS / "images").mkdir(exist_ok=True)
     for words, name in PICTURES.items():
-        (IMAGES / name).write_text(picture(report, words), encoding="utf-8")
-    PAGE.write_text(page, encoding="utf-8")
+        (DOCS / "images" / name).write_text(picture(report, words), encoding="utf-8")
+    STORY.write_text(page, encoding="utf-8")
+    FAILURES.write_text(failures, encoding="utf-8")
     return 0
 
 
@@ -65,8 +73,8 @@ def commands(block):
     return [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
 
 
-def run_blocks(text, folder):
-    """Return the page with fresh outputs, and all outputs as one text."""
+def run_blocks(text, folder, exit_codes=(0,)):
+    """Return the page with fresh outputs, and the outputs."""
     outputs = []
     for block in BLOCK.findall(text):
         fresh = ""
@@ -75,14 +83,14 @@ def run_blocks(text, folder):
             if command.startswith("cd "):
                 folder, output = folder / command.removeprefix("cd "), ""
             else:
-                output = run(command, folder)
+                output = run(command, folder, exit_codes)
             fresh += f"$ {command}\n{output}"
             outputs.append(output)
         text = text.replace(f"```console\n{block}```", f"```console\n{fresh}```")
-    return text, "\n".join(outputs)
+    return text, outputs
 
 
-def run(command, folder):
+def run(command, folder, exit_codes=(0,)):
     """Run a command of the page and return what it prints; one that fails ends the build."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -94,23 +102,31 @@ def run(command, folder):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if done.returncode:
+    if done.returncode not in exit_codes:
         sys.exit(f"this command of the page failed ({done.returncode}): {command}\n{done.stdout}")
     return done.stdout
 
 
-def fill_facts(page, outputs):
-    """Return the page with the numbers of its text looked up in the outputs."""
-
-    def found(match):
-        name = match[1]
-        pattern = FACTS[name]
-        value = re.search(pattern, outputs)
-        if value is None:
+def facts(outputs, report):
+    """Return the numbers of the text: from the outputs, and how many intervals hold the truth."""
+    text = "\n".join([*outputs, report])
+    found = {}
+    for name, pattern in FACTS.items():
+        match = re.search(pattern, text)
+        if match is None:
             sys.exit(f"no output of the page has the number {name!r} ({pattern})")
-        return f"<!--{name}-->{unescape(value[1])}<!--/-->"
+        found[name] = unescape(match[1])
+    compared = [rows for output in outputs if (rows := MEASURE.findall(output))]
+    for name, rows in zip(("sets", "lists"), compared, strict=True):
+        misses = [max(float(low) - float(x), float(x) - float(high), 0) for low, high, x in rows]
+        found[f"{name}_inside"] = f"{misses.count(0)} of {len(misses)}"
+        found[f"{name}_miss"] = f"{max(misses):.3f}"
+    return found
 
-    return FACT.sub(found, page)
+
+def fill_facts(page, found):
+    """Return the page with the numbers of its text."""
+    return FACT.sub(lambda match: f"<!--{match[1]}-->{found[match[1]]}<!--/-->", page)
 
 
 def picture(report, words):
@@ -123,6 +139,7 @@ def picture(report, words):
     else:
         sys.exit(f"the report has no picture whose heading holds {words!r}")
     _, _, width, height = re.search(r'viewBox="([^"]*)"', drawing)[1].split()
+    width, height = (round(PICTURE_SCALE * float(length)) for length in (width, height))
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         'font-family="sans-serif"'

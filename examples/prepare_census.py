@@ -47,13 +47,13 @@ def main(arguments):
     _write(answers[part == "new"], hidden / "new_answers.csv")
     _write(shares[is_new], hidden / "new_rates.csv")
     _write(lists[part == "list_check"], hidden / "list_check.csv")
+    print(f"10 tables written to {folder}")
     return 0
 
 
 def _write(frame, path):
-    """Write a table and say so."""
+    """Write a table."""
     frame.to_csv(path, index=False, lineterminator="\n")
-    print(f"{len(frame):6,} rows  {path}")
 
 
 if __name__ == "__main__":

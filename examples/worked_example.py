@@ -35,20 +35,25 @@ def main(folder):
     letters = new.nlargest(NUM_LETTERS, "probability")
 
     print("\nHere the hidden answers are opened.")
-    answers = _answers(folder / "hidden/new_answers.csv", letters)
-    print(f"letters that reach someone over $50,000: {answers.mean():.0%}")
-    print(f"  of letters sent at random:             {_base_rate(folder):.0%}")
-    print(f"  by the probabilities themselves:       {letters['probability'].mean():.0%}")
+    answers = _read(folder / "hidden/new_answers.csv").set_index("customer")["over_50k"]
+    print(f"letters that reach someone over $50,000: {answers[letters['customer']].mean():.0%}")
+    print(f"  if sent at random:                     {answers.mean():.0%}")
+    print(f"  if the probabilities were right:       {letters['probability'].mean():.0%}")
 
-    print("\nshares of new occupations   predicted  published later")
-    published = pd.read_csv(folder / "hidden/new_rates.csv").set_index("occupation")["share"]
+    print("\nshares of new occupations    predicted   published later")
+    published = _read(folder / "hidden/new_rates.csv").set_index("occupation")["share"]
     predicted = new.groupby("occupation")["probability"].mean()
     for name, share in published.sort_values(ascending=False).items():
-        print(f"{name:28}    {predicted[name]:.3f}            {share:.3f}")
+        print(f"{name:28} {predicted[name]:9.3f} {share:17.3f}")
 
-    print("\nAUC on 4,000 other customers, by their answers")
+    labels = _read(folder / "hidden/answers.csv")["over_50k"]  # in the order of customers.csv
+    between, within = degree_slopes(customers, labels)
+    print("\nhow much more often people with a degree are over $50,000")
+    print(f"between occupations {between:.2f}, between people of one occupation {within:.2f}")
+
+    check = _read(folder / "hidden/check.csv")
     answers = check["over_50k"]
-    labels = _answers(folder / "hidden/answers.csv", customers)
+    print(f"\nAUC on {len(check):,} other customers, by their answers")
     scores = {"unmix, no label": clf.predict_proba(_features(check))[:, 1]}
     scores["share of the occupation"] = check["occupation"].map(rates)
     for name, model in supervised().items():
@@ -56,6 +61,16 @@ def main(folder):
         scores[name] = fitted.predict_proba(_features(check))[:, 1]
     for name, score in scores.items():
         print(f"{name:38} {roc_auc_score(answers, score):.3f}")
+
+
+def degree_slopes(people, labels):
+    """Return the slope of the label on having a degree, between and within occupations."""
+    degree = people["education"].str.contains("Bachelor|Master|Prof school|Doctor").astype(float)
+    table = pd.DataFrame({"degree": degree, "label": labels})
+    means = table.groupby(people["occupation"]).transform("mean")
+    between, within = means - table.mean(), table - means
+    slopes = [(t["degree"] @ t["label"]) / (t["degree"] @ t["degree"]) for t in (between, within)]
+    return tuple(slopes)
 
 
 def supervised():
@@ -83,16 +98,6 @@ def _read(path):
 def _features(frame):
     """Return the columns to learn from."""
     return frame.drop(columns=[*NO_FEATURES, "probability"], errors="ignore")
-
-
-def _answers(path, people):
-    """Return the hidden answers of some people, in their order."""
-    return _read(path).set_index("customer")["over_50k"].loc[people["customer"]]
-
-
-def _base_rate(folder):
-    """Return the share of all new customers over $50,000."""
-    return _read(folder / "hidden/new_answers.csv")["over_50k"].mean()
 
 
 if __name__ == "__main__":

@@ -258,7 +258,7 @@ from test_training import *
 sets = small_sets()
 store = Checkpoint({folder!r}, {{"seed": 0}})
 kept, out = sets.hold_out(0.2, np.random.default_rng(0))
-recipe = dataclasses.replace(QUICK, epochs=120)
+recipe = dataclasses.replace(QUICK, epochs=60)
 trained = train(small_model(kept), kept, METHODS["llp-vat"], recipe, seed=0, held_out=out,
                 checkpoint=store, checkpoint_seconds=0.0)
 from safetensors.torch import save_file
