@@ -53,9 +53,8 @@ def ssc_cross_entropy(logits: Tensor, set_index: Tensor, transition: Transition)
     """
     _check(logits, set_index, transition)
     # Index before casting: converting the whole table would cost m at every call.
-    own = _log_mixture(logits, transition.log_sets[set_index])
-    pooled = _log_mixture(logits, transition.log_pooled)
-    return pooled - own - transition.log_weights[set_index].to(logits.dtype)
+    own = _log_mixture(logits, transition.log_joint[set_index])  # log rho_j is part of it
+    return _log_mixture(logits, transition.log_pooled) - own
 
 
 def ssc_cross_entropy_gradient(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:

@@ -47,6 +47,8 @@ class Transition:
         p = rho' Theta.
     log_sets, log_pooled, log_weights : Tensor, shapes (m, K), (K,), (m,)
         log Theta / kappa, log p / kappa and log rho: all that the losses need.
+    log_joint : Tensor, shape (m, K)
+        log rho Theta / kappa.
 
     Notes
     -----
@@ -94,6 +96,8 @@ class Transition:
         self.log_sets = torch.log(theta) - torch.log(target)  # (m, K); -inf for priors of 0
         self.log_pooled = torch.log(self.pooled) - torch.log(target)  # (K,)
         self.log_weights = torch.log(weights)  # (m,)
+        # In one table, because a loss over many sets waits for memory once per table.
+        self.log_joint = self.log_sets + self.log_weights[:, None]  # (m, K)
 
     @cached_property
     def set_quadratic(self) -> Tensor:
