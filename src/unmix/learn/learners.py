@@ -174,6 +174,8 @@ def _fit_boosting(
         categorical=categorical,
         seed=setup.seed,
         prior_errors=prior_errors,
+        # On small tables threads wait for each other more than they work.
+        num_threads=1 if len(kept) < 50_000 else None,
         progress=progress,
     )
     target = sets.transition.target.numpy()
