@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from unmix.core.transition import Transition
-from unmix.errors import InputError
+from unmix.learn.refining import check_prior_errors
 
-__all__ = ["LearnedPriors", "check_prior_errors"]
+__all__ = ["LearnedPriors"]
 
 
 class LearnedPriors(nn.Module):
@@ -36,11 +36,11 @@ class LearnedPriors(nn.Module):
         num_rows: int,
     ) -> None:
         super().__init__()
-        check_prior_errors(stated, prior_errors)
+        errors = check_prior_errors(prior_errors, stated.set_priors.numpy(force=True))
         self.model = model
         self.num_rows = num_rows
         self._stated = stated
-        self._errors = torch.from_numpy(np.asarray(prior_errors, float)).to(stated.pooled.device)
+        self._errors = torch.from_numpy(errors).to(stated.pooled.device)
         start = torch.logit(stated.set_priors, eps=1e-3)
         self.prior_logits = nn.Parameter(start.float())
 
@@ -67,14 +67,3 @@ class LearnedPriors(nn.Module):
         distance = self.set_priors() - self._stated.set_priors
         scale = torch.where(self._errors > 0, self._errors, 1)
         return (distance**2 / (2 * scale**2)).sum() / self.num_rows
-
-
-def check_prior_errors(stated: Transition, prior_errors: np.ndarray[Any, Any]) -> None:
-    """Refuse errors that do not go with the set priors."""
-    if not stated.binary:
-        raise InputError("prior_error is for two classes; leave it out for more")
-    errors = np.asarray(prior_errors, float)
-    if errors.shape != (stated.num_sets,):
-        raise InputError(f"prior_error needs one number per set; got shape {errors.shape}")
-    if not (np.isfinite(errors) & (errors >= 0)).all():
-        raise InputError("prior_error must not be negative, missing or infinite")

@@ -61,6 +61,8 @@ class Recipe:
 RECIPES: dict[str, Recipe] = {
     r.name: r
     for r in (
+        # Chosen by comparing test errors on the benchmarks at 10 sets and seed 0, so its errors
+        # there are a little flattered; other seeds and numbers of sets are the fair test.
         Recipe("fast", 15, 1e-3, "hold", weight_decay=0.3, average=0.999),
         # Appendix B. The strength of l2 is not in the text; 1e-4 is that of the authors' program.
         Recipe("paper", 300, None, "decay", l2=1e-4),
