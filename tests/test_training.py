@@ -17,11 +17,11 @@ from unmix.errors import DivergenceError, InputError
 from unmix.learn import checkpoint, methods, models, recipes, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
-from unmix.learn.models import MLP, ResNet32, build_model
+from unmix.learn.models import MLP, Dropout, ResNet32, build_model
 from unmix.learn.recipes import RECIPES, Recipe
 from unmix.learn.training import held_out_loss, logits_of, train
 
-QUICK = Recipe("quick", 8, 5e-3, "hold", batch_size=64, average=0.99)
+QUICK = Recipe("quick", 8, 5e-3, "cosine", batch_size=64, average=0.99)
 
 
 def gaussian_pool(seed=0, rows=2000):
@@ -104,7 +104,7 @@ def test_the_mlp_has_the_papers_layers():
     shapes = [tuple(m.weight.shape) for m in model.modules() if isinstance(m, torch.nn.Linear)]
     assert shapes == [(300, 784), (300, 300), (300, 300), (1, 300)]
     assert sum(isinstance(m, torch.nn.BatchNorm1d) for m in model.modules()) == 3
-    assert {m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)} == {0.2}
+    assert {m.probability for m in model.modules() if isinstance(m, Dropout)} == {0.2}
     assert len([m for m in MLP(9, depth=4).modules() if isinstance(m, torch.nn.Linear)]) == 5
 
 

@@ -28,6 +28,8 @@ from unmix.cli.group import json_option, main
 @click.option("--depth", type=int, help="Hidden layers of the mlp (3).")
 @click.option("--scale", default=1.0, help="Share of the training rows to use.")
 @click.option("--held-out", default=0.0, help="Share of rows to choose an epoch by, label-free.")
+@click.option("--shift", type=int, help="Pixels to move images by, instead of the benchmark's.")
+@click.option("--vat-radius", type=float, help="Of a method with VAT, instead of its own.")
 @click.option("--resume", type=click.Path(), help="Folder to save the state in and go on from.")
 @click.option("--data", "data_folder", type=click.Path(), help="Folder of the datasets.")
 @click.option("--threads", type=int, help="Threads to use; all cores if left out.")

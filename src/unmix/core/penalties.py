@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div, log_softmax, logsigmoid
@@ -23,8 +26,9 @@ def vat_penalty(
 
         mean KL(p(x) || p(x + r)),  r = radius * g / |g|,  g = gradient of that KL at a random r
 
-    The direction is found in evaluation mode, since dropout noise would drown its gradient, and
-    the statistics of batch norm are left alone by all of these passes.
+    All passes are without dropout, whose noise would drown the gradient, and normalise by the
+    statistics of the batch, which are not recorded: by the running ones, the penalty would push
+    weights about that batch norm does not hold in place.
 
     Parameters
     ----------
@@ -37,18 +41,34 @@ def vat_penalty(
     probe : float
         Length of the random step, as a share of the radius.
     """
+    # Uniform, not normal: as random a direction at a third of the price.
+    noise = torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype) - 0.5
+    with _quiet(model):
+        with torch.no_grad():
+            clean = model(x)
+        step = (probe * radius * _unit(noise)).requires_grad_()
+        (direction,) = torch.autograd.grad(_divergence(clean, model(x + step)), step)
+        # A flat model has no worst direction; the random one is as good as any.
+        flat = direction.flatten(1).norm(dim=1) == 0
+        direction = torch.where(flat.view(-1, *[1] * (x.ndim - 1)), noise, direction)
+        return _divergence(clean, model(x + radius * _unit(direction)))
+
+
+@contextmanager
+def _quiet(model: nn.Module) -> Iterator[None]:
+    """Switch dropout off, and let batch norm use the batch but not remember it."""
     training = model.training
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
     model.eval()
-    clean = model(x).detach()
-    noise = torch.randn(x.shape, generator=generator, device=x.device, dtype=x.dtype)
-    step = (probe * radius * _unit(noise)).requires_grad_()
-    (direction,) = torch.autograd.grad(_divergence(clean, model(x + step)), step)
-    # A flat model has no worst direction; the random one is as good as any.
-    flat = direction.flatten(1).norm(dim=1) == 0
-    direction = torch.where(flat.view(-1, *[1] * (x.ndim - 1)), noise, direction)
-    penalty = _divergence(clean, model(x + radius * _unit(direction)))
-    model.train(training)
-    return penalty
+    for norm in norms:
+        norm.training, norm.momentum = True, 0.0
+    try:
+        yield
+    finally:
+        model.train(training)
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
 
 
 def _unit(x: Tensor) -> Tensor:

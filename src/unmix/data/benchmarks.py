@@ -90,6 +90,10 @@ class BenchmarkInfo:
     """Its files; none if it comes with scikit-learn."""
     archive: Archive | None = None
     """The archive its files come in, if they are not published one by one."""
+    shift: int = 0
+    """Pixels an image may be moved by without changing its class, for recipes that do so."""
+    flip: bool = False
+    """Whether left and right may be exchanged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,6 +152,7 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
         num_test=10_000,
         shape=(28, 28),
         kind="idx",
+        shift=1,
         files=_idx_files(
             "https://ossci-datasets.s3.amazonaws.com/mnist/",
             "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
@@ -166,6 +171,7 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
         num_test=10_000,
         shape=(28, 28),
         kind="idx",
+        shift=1,
         files=_idx_files(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
             "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
@@ -184,6 +190,7 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
         num_test=10_000,
         shape=(28, 28),
         kind="idx",
+        shift=1,
         files=_idx_files(
             "http://codh.rois.ac.jp/kmnist/dataset/kmnist/",
             "51467d22d8cc72929e2a028a0428f2086b092bb31cfb79c69cc0a90ce135fde4",
@@ -202,6 +209,8 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
         num_test=10_000,
         shape=(3, 32, 32),
         kind="cifar",
+        shift=4,
+        flip=True,
         files=_cifar_files(
             "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
             "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",

@@ -39,6 +39,10 @@ class Checkpoint:
         self.slots = [self.folder / "checkpoint-0", self.folder / "checkpoint-1"]
         self.turn = 0
 
+    def part(self, name: str) -> Checkpoint:
+        """Return the checkpoint of one stage of the run, in a folder inside this one."""
+        return Checkpoint(self.folder / name.replace(" ", "-"), self.run | {"stage": name})
+
     def save(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Write the older slot anew."""
         self.folder.mkdir(parents=True, exist_ok=True)

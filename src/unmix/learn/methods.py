@@ -22,6 +22,17 @@ class Vat:
     weight: float
     radius: float
     """In standard deviations of the input, since its authors standardise theirs."""
+    ramp: float = 0.0
+    """Share of the training over which the weight grows from 0."""
+    share: float = 1.0
+    """Share of a batch it is computed on: half of the rows guide as well at half the price."""
+
+    candidates: tuple[float, ...] = ()
+    """Radii to choose from without labels, by `strength.train_choosing_radius`."""
+
+    def weight_at(self, done: float) -> float:
+        """Return the weight when a share of the training is done."""
+        return self.weight * (min(1.0, done / self.ramp) if self.ramp else 1.0)
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,14 @@ METHODS: dict[str, Method] = {
             proportion_risk,
             batch_by="sets",
             vat=Vat(weight=0.05, radius=6.0),
+        ),
+        Method(
+            "ssc-vat",
+            "U^m-SSC-VAT",
+            "ssc with a virtual adversary whose strength is chosen without labels",
+            ssc_risk,
+            vat=Vat(weight=1.0, radius=3.0, ramp=0.4, share=0.5, candidates=(0.0, 1.5, 3.0, 6.0)),
+            paper_rates=_SSC_RATES,
         ),
         Method(
             "supervised",

@@ -10,8 +10,7 @@ from unmix.errors import InputError
 
 __all__ = ["RECIPES", "Recipe"]
 
-# Schedule `hold`: shares of all steps after which the rate has risen, and begins to fall.
-RISE, FALL = 0.1, 0.75
+RISE = 0.1  # schedule `cosine`: share of all steps in which the rate rises
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class Recipe:
     """Passes over the rows."""
     learning_rate: float | None
     """Peak rate; None: the rate the paper used for the method and the model."""
-    schedule: Literal["hold", "decay"]
-    """hold: rise, stay at the peak, fall at the end. decay: 1 / (1 + 1e-4 epoch)."""
+    schedule: Literal["cosine", "decay"]
+    """cosine: rise, then fall to 0. decay: 1 / (1 + 1e-4 epoch)."""
     batch_size: int = 256
     weight_decay: float = 0.0
     """Decoupled (AdamW), on matrices and kernels only."""
@@ -32,6 +31,8 @@ class Recipe:
     """Added to the risk as l2 * |w|^2 (Adam), on matrices and kernels only."""
     average: float = 0.0
     """Decay of the exponential weight average that is used for prediction; 0: last weights."""
+    augment: bool = False
+    """Move images about, as far as their benchmark says that it leaves the class alone."""
 
     def __post_init__(self) -> None:
         if self.epochs < 1 or self.batch_size < 2:
@@ -51,19 +52,14 @@ class Recipe:
         done = step / (self.epochs * steps_per_epoch)
         if done < RISE:
             return 0.05 + 0.95 * done / RISE
-        if done < FALL:
-            return 1.0
-        # A cosine down to a tenth. Falling earlier or further lets a network learn by heart
-        # which set each row is in.
-        return 0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (done - FALL) / (1 - FALL)))
+        return 0.5 * (1 + math.cos(math.pi * (done - RISE) / (1 - RISE)))
 
 
 RECIPES: dict[str, Recipe] = {
     r.name: r
     for r in (
-        # Chosen by comparing test errors on the benchmarks at 10 sets and seed 0, so its errors
-        # there are a little flattered; other seeds and numbers of sets are the fair test.
-        Recipe("fast", 15, 1e-3, "hold", weight_decay=0.3, average=0.999),
+        # Chosen by held-out set log-loss on the benchmarks, 10 sets, seed 0: see docs/results.md.
+        Recipe("fast", 15, 1e-3, "cosine", weight_decay=0.1, average=0.997, augment=True),
         # Appendix B. The strength of l2 is not in the text; 1e-4 is that of the authors' program.
         Recipe("paper", 300, None, "decay", l2=1e-4),
     )

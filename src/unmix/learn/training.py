@@ -24,16 +24,18 @@ from unmix.core.transition import Transition
 from unmix.data.batching import row_order
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import DivergenceError, InputError
+from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import Method
 from unmix.learn.models import ResNet32
 from unmix.learn.recipes import Recipe
 
-__all__ = ["Trained", "held_out_loss", "logits_of", "pick_device", "train"]
+__all__ = ["Saved", "Trained", "held_out_loss", "logits_of", "pick_device", "train"]
 
 Monitor = Callable[[nn.Module], dict[str, float]]
 Progress = Callable[[int, int, str], None]
+Saved = tuple[dict[str, Tensor], dict[str, Any]]
 
 # Risks are of order one, at most of the order of the logits: beyond this they have run away.
 RUNAWAY = 1e6
@@ -52,6 +54,8 @@ class Trained:
     selected_epoch: int
     set_priors: np.ndarray[Any, Any]
     """The stated ones, or those of `selected` if priors were refined."""
+    state: Saved
+    """Everything that another call of `train` needs to go on from here."""
 
 
 @dataclass
@@ -70,6 +74,10 @@ class _State:
     seconds: float = 0.0
     history: list[dict[str, float]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        # Listed once: walking through the modules at each step costs more than averaging.
+        self.averaged, self.current = _floats(self.average), _floats(self.model)
+
 
 def train(
     model: nn.Module,
@@ -80,11 +88,14 @@ def train(
     seed: int,
     held_out: UnlabeledSets | None = None,
     prior_errors: np.ndarray[Any, Any] | None = None,
+    augment: Augment | None = None,
     monitor: Monitor | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     checkpoint_seconds: float = 10.0,
     device: str = "auto",
+    start: Saved | None = None,
+    stop: int | None = None,
 ) -> Trained:
     """Train a model on unlabeled sets.
 
@@ -101,6 +112,8 @@ def train(
         Rows of the same sets that training does not see; chooses `Trained.selected`.
     prior_errors : array, shape (m,), optional
         Standard errors of the stated set priors: then the priors are learned with the model.
+    augment : Augment, optional
+        How images may be moved about; rows must be images.
     monitor : function of the model, optional
         Its numbers are recorded in the history each epoch, and used for nothing.
     progress : function (batches done, batches in all, text), optional
@@ -109,6 +122,10 @@ def train(
     checkpoint_seconds : float
         Least time between two saves.
     device : 'auto', 'cpu', 'cuda', ...
+    start : Saved, optional
+        The state that another call left, to go on from; `checkpoint` goes before it.
+    stop : int, optional
+        Stop after this epoch; the recipe's last if left out.
 
     Raises
     ------
@@ -123,6 +140,8 @@ def train(
         model = LearnedPriors(model, transition, prior_errors, len(sets))
     x, set_index = torch.from_numpy(sets.x), torch.from_numpy(sets.set_index).long()
     vat_radius = method.vat.radius * _pixel_deviation(x) if method.vat else 0.0
+    if augment is not None:
+        x = augment.pad(x)
     rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
     state = _State(
         model,
@@ -132,41 +151,41 @@ def train(
     )
     batches = -(-len(sets) // recipe.batch_size)
     precision = _precision(model, place)
+    last_epoch = recipe.epochs if stop is None else min(stop, recipe.epochs)
 
     with torch.random.fork_rng(devices=[] if place.type == "cpu" else None):
         torch.manual_seed(_stream(seed, 1))
-        if checkpoint is not None and (saved := checkpoint.load()) is not None:
+        saved = (checkpoint.load() if checkpoint else None) or start
+        if saved is not None:
             _restore(state, *saved)
         last_save = time.monotonic()
-        while state.epoch < recipe.epochs:
+        while state.epoch < last_epoch:
             started = time.perf_counter()
             model.train()
             for rows in _remaining_batches(sets, method, recipe, seed, state, batches):
+                step = state.epoch * batches + state.batch
                 for group in state.optimizer.param_groups:
-                    step = state.epoch * batches + state.batch
                     group["lr"] = group["scale"] * rate * recipe.rate_at(step, batches)
-                x_batch, set_batch = as_input(x[rows].to(place)), set_index[rows].to(place)
+                images, set_batch = x.index_select(0, rows), set_index[rows].to(place)
+                x_batch = as_input((augment(images) if augment else images).to(place))
                 if isinstance(model, LearnedPriors):
                     risk = method.risk(model.transition())
                 with precision():
                     loss = risk(model(x_batch).float(), set_batch)
-                    if method.vat:
-                        loss = loss + method.vat.weight * vat_penalty(
-                            model, x_batch, radius=vat_radius
-                        )
+                    if method.vat and vat_radius:
+                        some = x_batch[: max(2, round(method.vat.share * len(x_batch)))]
+                        weight = method.vat.weight_at(step / (recipe.epochs * batches))
+                        loss = loss + weight * vat_penalty(model, some, radius=vat_radius)
                     if isinstance(model, LearnedPriors):
                         loss = loss + model.penalty()
                 state.optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
                 state.optimizer.step()
-                _update_average(state, recipe, state.epoch * batches + state.batch)
+                _update_average(state, recipe, step)
                 _note_risk(state, loss.item(), rate)
                 if progress:
-                    progress(
-                        state.epoch * batches + state.batch,
-                        recipe.epochs * batches,
-                        f"epoch {state.epoch + 1}/{recipe.epochs}",
-                    )
+                    text = f"epoch {state.epoch + 1}/{recipe.epochs}"
+                    progress(step + 1, recipe.epochs * batches, text)
                 if checkpoint and time.monotonic() - last_save >= checkpoint_seconds:
                     state.seconds += time.perf_counter() - started
                     started = time.perf_counter()
@@ -174,9 +193,10 @@ def train(
                     last_save = time.monotonic()
             state.seconds += time.perf_counter() - started
             _end_epoch(state, batches, held_out, monitor)
+        final = _saved(state)
     if checkpoint is not None:
-        checkpoint.save(*_saved(state))
-    selected, epoch = state.average, recipe.epochs
+        checkpoint.save(*final)
+    selected, epoch = state.average, last_epoch
     if held_out is not None:
         selected, epoch = state.best, state.best_epoch
     set_priors = sets.set_priors
@@ -184,7 +204,7 @@ def train(
     if isinstance(selected, LearnedPriors) and isinstance(last, LearnedPriors):
         set_priors = selected.set_priors().numpy(force=True)
         last, selected = last.model, selected.model
-    return Trained(last.eval(), state.history, selected.eval(), epoch, set_priors)
+    return Trained(last.eval(), state.history, selected.eval(), epoch, set_priors, final)
 
 
 @torch.no_grad()
@@ -213,7 +233,7 @@ def held_out_loss(model: nn.Module, sets: UnlabeledSets) -> float:
 
 def as_input(x: Tensor) -> Tensor:
     """Return a batch as floats; bytes are pixels and go to [0, 1]."""
-    x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+    x = x / 255 if x.dtype == torch.uint8 else x.float()
     return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
 
 
@@ -277,8 +297,7 @@ def _update_average(state: _State, recipe: Recipe, step: int) -> None:
         return
     decay = min(recipe.average, (1 + step) / (4 + step))
     with torch.no_grad():
-        for mine, theirs in zip(_floats(state.average), _floats(state.model), strict=True):
-            mine.lerp_(theirs, 1 - decay)
+        torch._foreach_lerp_(state.averaged, state.current, 1 - decay)
 
 
 def _floats(model: nn.Module) -> list[Tensor]:
@@ -331,7 +350,7 @@ def _stream(seed: int, number: int) -> int:
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
 
 
-def _saved(state: _State) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _saved(state: _State) -> Saved:
     """Return the state as named tensors and JSON."""
     tensors: dict[str, Tensor] = {"random": torch.get_rng_state()}
     for part in ("model", "average", "best"):

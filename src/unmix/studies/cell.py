@@ -22,10 +22,12 @@ from unmix.data.benchmarks import BENCHMARKS, Benchmark, load_benchmark
 from unmix.data.draw import SetSizes, draw_sets, labeled_sets
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
+from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.methods import method_named
+from unmix.learn.methods import Method, method_named
 from unmix.learn.models import build_model
 from unmix.learn.recipes import RECIPES, Recipe
+from unmix.learn.strength import train_choosing_radius
 from unmix.learn.training import Progress, logits_of, train
 
 __all__ = ["Cell", "draw_cell", "run_cell"]
@@ -58,6 +60,10 @@ class Cell:
     """Share of the training rows to use."""
     held_out: float = 0.0
     """Share of the rows held out to choose an epoch without labels."""
+    shift: int | None = None
+    """Pixels to move images by at random, instead of the benchmark's; 0: not at all."""
+    vat_radius: float | None = None
+    """Instead of the method's, or of choosing one."""
 
     def resolve_recipe(self) -> Recipe:
         """Return the recipe with this cell's changes."""
@@ -66,6 +72,15 @@ class Cell:
         changes: dict[str, Any] = {"epochs": self.epochs, "learning_rate": self.learning_rate}
         given = {key: value for key, value in changes.items() if value is not None}
         return replace(RECIPES[self.recipe], **given)
+
+    def resolve_method(self) -> Method:
+        """Return the method with this cell's changes."""
+        method = method_named(self.method)
+        if self.vat_radius is None:
+            return method
+        if method.vat is None:
+            raise InputError(f"vat_radius is for methods with VAT; the method is {self.method}")
+        return replace(method, vat=replace(method.vat, radius=self.vat_radius, candidates=()))
 
 
 def run_cell(
@@ -83,11 +98,12 @@ def run_cell(
     dict
         The cell's fields, and `test_error` (a fraction, last epoch), `history`, `seconds`,
         `selected_epoch` and `selected_test_error` if rows were held out, `worth_in_labels`,
-        `with_replacement` (how many sets were drawn so).
+        `with_replacement` (how many sets were drawn so), and `chosen` if the method chooses its
+        strength: the radius and its competitors.
     """
     started = time.perf_counter()
     recipe = cell.resolve_recipe()
-    method = method_named(cell.method)
+    method = cell.resolve_method()
     benchmark = load_benchmark(cell.dataset, data_folder)
     sets = draw_cell(cell, benchmark)
     held_out = None
@@ -101,19 +117,26 @@ def run_cell(
         checkpoint = Checkpoint(
             resume, asdict(cell) | {"threads": threads, "version": torch.__version__}
         )
-    trained = train(
-        model,
-        sets,
-        method,
-        recipe,
-        seed=cell.seed,
-        held_out=held_out,
-        prior_errors=_prior_errors(cell, sets),
-        monitor=partial(_errors, benchmark),
-        progress=progress,
-        checkpoint=checkpoint,
-        device=device,
-    )
+    options: dict[str, Any] = {
+        "seed": cell.seed,
+        "held_out": held_out,
+        "prior_errors": _prior_errors(cell, sets),
+        "augment": _augment(cell, recipe, benchmark),
+        "monitor": partial(_errors, benchmark),
+        "progress": progress,
+        "checkpoint": checkpoint,
+        "device": device,
+    }
+    chosen = None
+    if radii := method.vat.candidates if method.vat else ():
+        if held_out is None:
+            raise InputError(
+                f"{cell.method} chooses its strength by held-out rows; hold some out (0.1, say)"
+            )
+        trained, choice = train_choosing_radius(model, sets, method, recipe, radii, **options)
+        chosen = asdict(choice)
+    else:
+        trained = train(model, sets, method, recipe, **options)
     result = asdict(cell) | {
         "num_sets": sets.num_sets,
         "epochs": recipe.epochs,
@@ -124,6 +147,8 @@ def run_cell(
         "with_replacement": len(sets.with_replacement),
         "history": trained.history,
     }
+    if chosen is not None:
+        result["chosen"] = chosen
     if held_out is not None:
         result["selected_epoch"] = trained.selected_epoch
         result["selected_test_error"] = trained.history[trained.selected_epoch - 1]["test_error"]
@@ -160,6 +185,14 @@ def _prior_errors(cell: Cell, sets: UnlabeledSets) -> np.ndarray[Any, Any] | Non
     if cell.method != "ssc":
         raise InputError(f"priors are refined by method ssc only; the method is {cell.method}")
     return np.full(sets.num_sets, cell.prior_error)
+
+
+def _augment(cell: Cell, recipe: Recipe, benchmark: Benchmark) -> Augment | None:
+    """Return how images are moved about, if they are."""
+    info = benchmark.info
+    if cell.shift is not None:
+        return Augment(cell.shift, info.flip) if cell.shift else None
+    return Augment(info.shift, info.flip) if recipe.augment and info.shift else None
 
 
 def build_cell_model(cell: Cell, benchmark: Benchmark) -> nn.Module:
