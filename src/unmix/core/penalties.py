@@ -58,17 +58,20 @@ def vat_penalty(
 def _quiet(model: nn.Module) -> Iterator[None]:
     """Switch dropout off, and let batch norm use the batch but not remember it."""
     training = model.training
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
     model.eval()
+    norms = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
+    ]
     for norm in norms:
-        norm.training, norm.momentum = True, 0.0
+        norm.training, norm.track_running_stats = True, False
     try:
         yield
     finally:
         model.train(training)
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
+        for norm in norms:
+            norm.track_running_stats = True
 
 
 def _unit(x: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Choosing how strong the VAT penalty should be, without labels and inside one training run.
 
 All candidates share the first epochs, in which the penalty is weak anyway. Then each goes on for
-a few epochs by itself, and the one with the least held-out set log-loss goes on to the end.
+a few epochs by itself, and the one with the least held-out set log-loss goes on to the end. The
+penalty makes a network timid, which costs log-loss but no errors, so each is calibrated first.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+import torch
+from scipy.optimize import minimize
 from torch import nn
 
+from unmix.core.losses import ssc_cross_entropy, ssc_cross_entropy_gradient
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import Method
 from unmix.learn.recipes import Recipe
-from unmix.learn.training import Progress, Trained, train
+from unmix.learn.training import Progress, Trained, logits_of, train
 
-__all__ = ["Choice", "train_choosing_radius"]
+__all__ = ["Choice", "calibrated_loss", "train_choosing_radius"]
 
 # Shares of the epochs after which the candidates part, and after which they are compared.
 PART, COMPARE = 0.2, 0.5
@@ -31,7 +36,7 @@ class Choice:
 
     radius: float
     candidates: list[dict[str, float]]
-    """For each radius the last row of its history when they were compared."""
+    """For each radius its `calibrated_loss` and the history's row when they were compared."""
 
 
 def train_choosing_radius(
@@ -91,10 +96,33 @@ def train_choosing_radius(
         stage(i, f"radius {radius:g}", radius, start=shared, stop=compare)
         for i, radius in enumerate(radii, 1)
     ]
-    rows = [branch.history[-1] for branch in branches]
-    best = min(range(len(radii)), key=lambda i: rows[i]["held_out_loss"])
-    trained = stage(
-        len(ends) - 1, f"chosen {radii[best]:g}", radii[best], start=branches[best].state
-    )
-    candidates = [{"radius": radius} | row for radius, row in zip(radii, rows, strict=True)]
-    return trained, Choice(radii[best], candidates)
+    candidates = [
+        {"radius": radius, "calibrated_loss": calibrated_loss(branch.model, held_out)}
+        | branch.history[-1]
+        for radius, branch in zip(radii, branches, strict=True)
+    ]
+    best = min(range(len(radii)), key=lambda i: candidates[i]["calibrated_loss"])
+    radius = radii[best]
+    trained = stage(len(ends) - 1, f"chosen {radius:g}", radius, start=branches[best].state)
+    return trained, Choice(radius, candidates)
+
+
+def calibrated_loss(model: nn.Module, sets: UnlabeledSets) -> float:
+    """Return the mean set log-loss of a model whose logits are first scaled and shifted to fit.
+
+    The scale and the shift (one per class) are fitted to these very rows, which are many.
+    """
+    z = logits_of(model, sets.x).double().numpy()
+    set_index = torch.from_numpy(sets.set_index).long()
+    transition = sets.scoring_transition
+
+    def loss(parameters: np.ndarray[Any, Any]) -> tuple[float, np.ndarray[Any, Any]]:
+        shift = parameters[1:] if z.ndim > 1 else parameters[1]
+        logits = torch.from_numpy(parameters[0] * z + shift)
+        gradient = ssc_cross_entropy_gradient(logits, set_index, transition).numpy()
+        slope = np.hstack([(gradient * z).sum() / len(z), gradient.mean(axis=0)])
+        return float(ssc_cross_entropy(logits, set_index, transition).mean()), slope
+
+    start = np.zeros(1 + (z.shape[1] if z.ndim > 1 else 1))
+    start[0] = 1.0
+    return float(minimize(loss, start, jac=True, method="L-BFGS-B").fun)
