@@ -108,6 +108,18 @@ def test_the_mlp_has_the_papers_layers():
     assert len([m for m in MLP(9, depth=4).modules() if isinstance(m, torch.nn.Linear)]) == 5
 
 
+def test_dropout_drops_the_share_it_says_and_keeps_the_mean():
+    torch.manual_seed(0)
+    dropout = Dropout(0.2)
+    x = torch.ones(400, 301)
+    y = dropout(x)
+    assert set(y.unique().tolist()) == {0.0, 1.25}
+    assert (y == 0).float().mean().item() == pytest.approx(0.2, abs=0.005)
+    each = (y == 0).float().mean(0)  # no unit is favoured by its place in a random word
+    assert each.std().item() == pytest.approx(0.4 / 400**0.5, rel=0.2)
+    assert torch.equal(dropout.eval()(x), x)
+
+
 def test_resnet32_has_32_weighted_layers_and_returns_one_logit():
     model = ResNet32()
     layers = [

@@ -362,7 +362,7 @@ def _saved(state: _State) -> Saved:
     # The file knows no memory layouts; and without an average, two parts are one model.
     tensors = {k: v.clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
     plain = ("best_epoch", "best_loss", "epoch", "batch", "risk_sum", "seconds", "history")
-    return tensors, {key: getattr(state, key) for key in plain}
+    return tensors, {key: copy.copy(getattr(state, key)) for key in plain}
 
 
 def _restore(state: _State, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
@@ -382,4 +382,4 @@ def _restore(state: _State, tensors: dict[str, Tensor], plain: dict[str, Any]) -
             if key.startswith(prefix)
         }
     for key, value in plain.items():
-        setattr(state, key, value)
+        setattr(state, key, copy.copy(value))  # several runs may start from one state

@@ -1,0 +1,101 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from test_training import QUICK, small_model, small_sets
+from unmix.core.losses import ssc_cross_entropy
+from unmix.errors import InputError
+from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.methods import METHODS
+from unmix.learn.strength import calibrated_loss, train_choosing_radius
+from unmix.learn.training import held_out_loss, logits_of, train
+
+VAT = METHODS["ssc-vat"]
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self, model, scale, shift):
+        super().__init__()
+        self.model, self.scale, self.shift = model, scale, shift
+
+    def forward(self, x):
+        return self.scale * self.model(x) + self.shift
+
+
+def kept_and_held_out():
+    return small_sets(num_sets=6).hold_out(0.2, np.random.default_rng(0))
+
+
+def test_the_calibrated_loss_is_the_least_over_scale_and_shift():
+    kept, held_out = kept_and_held_out()
+    model = train(small_model(kept), kept, METHODS["ssc"], QUICK, seed=0).model
+    z = logits_of(model, held_out.x).double()
+    index = torch.from_numpy(held_out.set_index)
+
+    def loss(p):
+        return float(ssc_cross_entropy(p[0] * z + p[1], index, held_out.scoring_transition).mean())
+
+    slow = minimize(loss, [1.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12})
+    assert calibrated_loss(model, held_out) == pytest.approx(slow.fun, abs=1e-7)
+    timid = Scaled(model, 0.2, -0.5)
+    assert calibrated_loss(timid, held_out) == pytest.approx(slow.fun, abs=1e-6)
+    assert held_out_loss(timid, held_out) > slow.fun + 1e-3
+
+
+@pytest.mark.parametrize("radii", [(0.0, 30.0), (30.0, 0.0)])
+def test_the_radius_with_the_least_calibrated_loss_goes_on_to_the_end(radii):
+    kept, held_out = kept_and_held_out()
+    trained, choice = train_choosing_radius(
+        small_model(kept), kept, VAT, QUICK, radii, held_out=held_out, seed=0
+    )
+    losses = {c["radius"]: c["calibrated_loss"] for c in choice.candidates}
+    assert losses[0.0] != losses[30.0]
+    assert choice.radius == min(losses, key=losses.get)
+    assert [row["epoch"] for row in trained.history] == list(range(1, QUICK.epochs + 1))
+    # What went on is the chosen candidate: its row of the comparison is in the history.
+    (own,) = (c for c in choice.candidates if c["radius"] == choice.radius)
+    assert trained.history[own["epoch"] - 1]["held_out_loss"] == own["held_out_loss"]
+
+
+def test_without_a_penalty_the_stages_make_the_same_model_as_one_training():
+    kept, held_out = kept_and_held_out()
+    trained, _ = train_choosing_radius(
+        small_model(kept), kept, VAT, QUICK, (0.0,), held_out=held_out, seed=3
+    )
+    plain = train(small_model(kept), kept, METHODS["ssc"], QUICK, seed=3, held_out=held_out)
+    for mine, theirs in zip(trained.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_finished_choice_is_read_back_from_its_checkpoints(tmp_path):
+    kept, held_out = kept_and_held_out()
+    recipe = dataclasses.replace(QUICK, epochs=4)
+
+    def run():
+        return train_choosing_radius(
+            small_model(kept),
+            kept,
+            VAT,
+            recipe,
+            (0.0, 1.0),
+            held_out=held_out,
+            seed=0,
+            checkpoint=Checkpoint(tmp_path, {"run": 1}),
+        )
+
+    first, chosen = run()
+    again, same = run()
+    assert chosen == same
+    for mine, theirs in zip(first.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_method_without_vat_has_no_radius_to_choose():
+    kept, held_out = kept_and_held_out()
+    with pytest.raises(InputError, match="ssc has no VAT penalty"):
+        train_choosing_radius(
+            small_model(kept), kept, METHODS["ssc"], QUICK, (1.0,), held_out=held_out, seed=0
+        )
