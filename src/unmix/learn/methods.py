@@ -97,7 +97,7 @@ METHODS: dict[str, Method] = {
             "U^m-SSC-VAT",
             "ssc with a virtual adversary whose strength is chosen without labels",
             ssc_risk,
-            vat=Vat(weight=1.0, radius=3.0, ramp=0.4, share=0.5, candidates=(0.0, 1.5, 3.0, 6.0)),
+            vat=Vat(weight=1.0, radius=3.0, ramp=0.4, share=0.5, candidates=(0.0, 3.0, 6.0)),
             paper_rates=_SSC_RATES,
         ),
         Method(

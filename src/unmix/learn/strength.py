@@ -27,7 +27,7 @@ from unmix.learn.training import Progress, Trained, logits_of, train
 __all__ = ["Choice", "calibrated_loss", "train_choosing_radius"]
 
 # Shares of the epochs after which the candidates part, and after which they are compared.
-PART, COMPARE = 0.2, 0.5
+PART, COMPARE = 0.2, 0.6
 
 
 @dataclass(frozen=True)

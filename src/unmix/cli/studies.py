@@ -1,0 +1,165 @@
+"""The command about the paper's study: reproduce."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from unmix.cli.group import fail, json_option, main
+
+if TYPE_CHECKING:
+    from unmix.studies.cell import Cell
+    from unmix.studies.store import RunStore
+    from unmix.studies.summary import Summary
+
+
+def _names(ctx: Any, param: Any, value: str | None) -> tuple[str, ...] | None:
+    """Return a list such as a,b."""
+    if value is None:
+        return None
+    return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+
+
+def _numbers(ctx: Any, param: Any, value: str) -> tuple[int, ...]:
+    """Return a list such as 0,1,2."""
+    try:
+        return tuple(dict.fromkeys(int(part) for part in value.split(",")))
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no list of whole numbers such as 0,1,2.") from None
+
+
+@main.command()
+@click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
+@click.option(
+    "--datasets",
+    callback=_names,
+    default="mnist,fashion-mnist,kmnist",
+    show_default=True,
+    help="Some of `unmix data`.",
+)
+@click.option("--methods", callback=_names, help="Some of the study's rows; all if left out.")
+@click.option("--seeds", callback=_numbers, default="0,1,2", show_default=True)
+@click.option("--recipe", default="fast", show_default=True, help="fast, or paper (300 epochs).")
+@click.option("--epochs", type=int, help="Instead of the recipe's.")
+@click.option("--scale", default=1.0, help="Share of the training rows to use.")
+@click.option("--workers", type=int, help="Runs side by side; one per core if left out.")
+@click.option(
+    "--store",
+    "store_folder",
+    type=click.Path(),
+    default="runs",
+    show_default=True,
+    help="Folder of the run store; a study goes on from what is there.",
+)
+@click.option("--report", "report_folder", type=click.Path(), help="Write tables and figures.")
+@click.option("--report-only", is_flag=True, help="Run nothing; use what the store holds.")
+@click.option("--data", "data_folder", type=click.Path(), help="Folder of the datasets.")
+@json_option
+def reproduce(
+    studies: tuple[str, ...],
+    datasets: tuple[str, ...],
+    methods: tuple[str, ...] | None,
+    seeds: tuple[int, ...],
+    recipe: str,
+    epochs: int | None,
+    scale: float,
+    workers: int | None,
+    store_folder: str,
+    report_folder: str | None,
+    report_only: bool,
+    data_folder: str | None,
+    as_json: bool,
+) -> None:
+    """Run studies of the paper and set our numbers beside the published ones.
+
+    STUDY is comparison, set-size, set-number, prior-noise, curves, noise-boxes or supervised;
+    several share their runs. Stop it at any moment: the same command goes on where it stopped.
+    """
+    from unmix.studies.grid import cell_title, check_methods, running_order, studies_named
+    from unmix.studies.store import RunStore
+    from unmix.studies.summary import summarize
+
+    chosen = studies_named(studies)
+    check_methods(methods or (), chosen)
+    rows = [study.cells(datasets, methods, seeds, recipe, epochs, scale) for study in chosen]
+    cells = running_order(row for part in rows for row in part)
+    with RunStore(store_folder, create=not report_only) as store:
+        if not report_only:
+            _run(cells, store, workers, data_folder, show=not as_json)
+        results, failures = store.results(), store.failures()
+    summaries = [summarize(study, results, part) for study, part in zip(chosen, rows, strict=True)]
+    failed = {cell_title(cell): failures[cell] for cell in cells if cell in failures}
+    if report_folder is not None:
+        from unmix.report.study_page import write_study_report
+
+        write_study_report(summaries, report_folder)
+    if as_json:
+        numbers = {summary.study.name: _numbers_of(summary) for summary in summaries}
+        click.echo(json.dumps({"studies": numbers, "failed": failed}))
+    else:
+        for summary in summaries:
+            _print(summary)
+        if report_folder is not None:
+            click.echo(f"Tables and figures: {report_folder}")
+    if failed:
+        why = "; ".join(f"{title} ({line})" for title, line in failed.items())
+        fail(f"{len(failed)} of {len(cells)} cells failed: {why}", 1)
+
+
+def _run(
+    cells: list[Cell], store: RunStore, workers: int | None, data_folder: str | None, *, show: bool
+) -> None:
+    """Run what has no result yet, or say how to go on."""
+    from unmix.progress import progress_bar
+    from unmix.studies.runner import run_study
+
+    try:
+        with progress_bar("cells", enabled=show) as progress:
+            run_study(
+                cells,
+                store,
+                workers=len(os.sched_getaffinity(0)) if workers is None else workers,
+                data_folder=data_folder,
+                progress=progress,
+                note=(lambda line: click.echo(line, err=True)) if show else None,
+            )
+    except KeyboardInterrupt:
+        left = len(store.unfinished(cells))
+        fail(f"stopped with {left} of {len(cells)} cells to go; the same command goes on", 130)
+
+
+def _numbers_of(summary: Summary) -> list[dict[str, Any]]:
+    """Return the entries of a study for programs, without the runs behind them."""
+    entries = []
+    for entry in (*summary.entries, *summary.supervised.values()):
+        numbers = {f.name: getattr(entry, f.name) for f in fields(entry) if f.name != "runs"}
+        entries.append(numbers | {"paper": entry.paper and entry.paper._asdict()})
+    return entries
+
+
+def _print(summary: Summary) -> None:
+    """Print the errors of a study, ours beside the paper's."""
+    click.echo(f"{summary.study.title}: test error in percent, mean (deviation) over seeds")
+    line = "{:14} {:>9} {:14} {:12} {:>14} {:>18} {:>14}"
+    head = ("dataset", "", "", "", "last epoch", "chosen label-free", "paper")
+    click.echo(line.format(*head).rstrip())
+    for entry in (*summary.entries, *summary.supervised.values()):
+        sets = f"{entry.num_sets} sets" if entry.num_sets else ""
+        column = "" if entry.column == sets else entry.column
+        numbers = (
+            _number(entry.mean, entry.std),
+            _number(entry.selected_mean, entry.selected_std),
+            _number(*entry.paper) if entry.paper else "",
+        )
+        click.echo(line.format(entry.dataset, sets, column, entry.row, *numbers).rstrip())
+
+
+def _number(mean: float | None, std: float | None) -> str:
+    """Return a mean and its deviation as far as they are known."""
+    if mean is None:
+        return ""
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ({std:.2f})"

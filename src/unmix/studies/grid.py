@@ -1,0 +1,264 @@
+"""The studies as data: which cells each table or figure of the paper is made of.
+
+Nothing here runs. The same cell in two studies is one run.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from unmix.data.benchmarks import benchmark_info
+from unmix.errors import InputError
+from unmix.studies.cell import Cell
+from unmix.studies.published import Published, published
+
+__all__ = [
+    "DATASETS",
+    "HELD_OUT",
+    "SEEDS",
+    "STUDIES",
+    "Column",
+    "Row",
+    "Study",
+    "cell_title",
+    "check_methods",
+    "has_sets",
+    "running_order",
+    "studies_named",
+]
+
+DATASETS = ("mnist", "fashion-mnist", "kmnist")
+SEEDS = (0, 1, 2)
+# Of the images: one run gives the error at the last epoch and at the epoch chosen without labels.
+HELD_OUT = 0.05
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table, for one number of sets."""
+
+    name: str
+    num_sets: int = 10
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Further fields of the cell."""
+    shift: float | str | None = None
+    """As the paper's table is looked up; also `epsilon`."""
+    epsilon: float | None = None
+
+
+class Row(NamedTuple):
+    """A run and where it belongs in a table."""
+
+    cell: Cell
+    row: str
+    column: str
+    paper: Published | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """One table or figure."""
+
+    name: str
+    title: str
+    about: str
+    table: str | None
+    """The paper's table with the published numbers."""
+    methods: tuple[str, ...]
+    """Labels of the rows: methods, or `ssc-refined`: ssc that learns the set priors too."""
+    columns: tuple[Column, ...]
+
+    def cells(
+        self,
+        datasets: Sequence[str] = DATASETS,
+        methods: Sequence[str] | None = None,
+        seeds: Sequence[int] = SEEDS,
+        recipe: str = "fast",
+        epochs: int | None = None,
+        scale: float = 1.0,
+    ) -> list[Row]:
+        """Return the runs of this study, one per dataset, method, column and seed.
+
+        Parameters
+        ----------
+        datasets : sequence of str
+        methods : sequence of str, optional
+            Some of the study's rows; those it does not have are passed over.
+        seeds : sequence of int
+        recipe : str
+        epochs : int, optional
+            Instead of the recipe's.
+        scale : float
+            Share of the training rows to use.
+        """
+        chosen = [m for m in self.methods if methods is None or m in methods]
+        # The number itself, so that a recipe that changes its mind means other runs.
+        epochs = Cell("", recipe=recipe, epochs=epochs).resolve_recipe().epochs
+        rows = []
+        for dataset in datasets:
+            name = benchmark_info(dataset).name
+            plain = Cell(name, recipe=recipe, epochs=epochs, scale=scale, held_out=HELD_OUT)
+            for method in chosen:
+                for column in self.columns:
+                    cell = _cell_of(plain, method, column)
+                    if cell is None:
+                        continue
+                    paper = self._paper(name, method, column)
+                    rows += [
+                        Row(replace(cell, seed=seed), method, column.name, paper) for seed in seeds
+                    ]
+        return rows
+
+    def _paper(self, dataset: str, method: str, column: Column) -> Published | None:
+        """Return the published number for a place in the table."""
+        if self.table is None:
+            return None
+        return published(
+            self.table,
+            dataset,
+            column.num_sets,
+            method,
+            shift=column.shift,
+            epsilon=column.epsilon,
+        )
+
+
+def _cell_of(plain: Cell, method: str, column: Column) -> Cell | None:
+    """Return the run of a method in a column, or None if there is nothing to run."""
+    cell = replace(plain, num_sets=column.num_sets, method=method, **column.fields)
+    if method != "ssc-refined":
+        return cell
+    if not cell.prior_noise:
+        return None  # nothing is wrong with the priors
+    return replace(cell, method="ssc", prior_error=cell.prior_noise)
+
+
+def _by_number(*numbers: int) -> tuple[Column, ...]:
+    return tuple(Column(f"{m} sets", m) for m in numbers)
+
+
+def _by_size(num_sets: int) -> tuple[Column, ...]:
+    shrunk = tuple(
+        Column(f"tau {tau}", num_sets, {"sizes": "shrunk", "tau": tau}, shift=tau)
+        for tau in (0.8, 0.6, 0.4, 0.2)
+    )
+    return (*shrunk, Column("random", num_sets, {"sizes": "random"}, shift="random"))
+
+
+def _by_noise(num_sets: int) -> tuple[Column, ...]:
+    return tuple(
+        Column(f"epsilon {epsilon:g}", num_sets, {"prior_noise": epsilon}, epsilon=epsilon)
+        for epsilon in (0.0, 0.05, 0.1, 0.15, 0.2)
+    )
+
+
+_PAPER_METHODS = ("mmc-u2-b", "mmc-u2", "mmc-u2-c", "llp-vat", "ssc")
+
+STUDIES: dict[str, Study] = {
+    s.name: s
+    for s in (
+        Study(
+            "comparison",
+            "Comparison of methods",
+            "five methods of the paper and ours, 10, 25 and 50 sets",
+            "comparison",
+            (*_PAPER_METHODS, "ssc-vat"),
+            _by_number(10, 25, 50),
+        ),
+        Study(
+            "set-size",
+            "Sets of unequal size",
+            "half of the sets shrunk to a share tau, or random sizes; 10 and 50 sets",
+            "set-size",
+            ("ssc",),
+            _by_size(10) + _by_size(50),
+        ),
+        Study(
+            "set-number",
+            "Number of sets",
+            "2, 100, 500 and 1000 sets; two sets have priors at least 0.5 apart",
+            "set-number",
+            ("ssc",),
+            _by_number(2, 100, 500, 1000),
+        ),
+        Study(
+            "prior-noise",
+            "Inaccurate set priors",
+            "stated priors off by epsilon, taken as true or refined; 10 and 50 sets",
+            "prior-noise",
+            ("ssc", "ssc-refined"),
+            _by_noise(10) + _by_noise(50),
+        ),
+        Study(
+            "curves",
+            "Learning curves",
+            "test error and training risk per epoch, 10 and 50 sets",
+            "comparison",
+            _PAPER_METHODS,
+            _by_number(10, 50),
+        ),
+        Study(
+            "noise-boxes",
+            "Box plots for inaccurate set priors",
+            "test errors over seeds, 50 sets with priors off by epsilon",
+            "prior-noise",
+            ("ssc", "ssc-refined"),
+            _by_noise(50),
+        ),
+        Study(
+            "supervised",
+            "Supervised reference",
+            "the same model with all labels",
+            None,
+            ("supervised",),
+            (Column("all labels"),),
+        ),
+    )
+}
+
+
+def studies_named(names: Iterable[str]) -> list[Study]:
+    """Return studies by name, or say which names there are."""
+    studies = []
+    for name in dict.fromkeys(names):
+        if name not in STUDIES:
+            near = difflib.get_close_matches(name, STUDIES, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise InputError(f"there is no study {name!r}{hint} (studies: {', '.join(STUDIES)})")
+        studies.append(STUDIES[name])
+    return studies
+
+
+def check_methods(methods: Iterable[str], studies: Sequence[Study]) -> None:
+    """Refuse a method that none of the studies has."""
+    known = list(dict.fromkeys(method for study in studies for method in study.methods))
+    for method in methods:
+        if method not in known:
+            where = " and ".join(study.name for study in studies)
+            raise InputError(f"{where} has no method {method!r}; choose from {', '.join(known)}")
+
+
+def running_order(rows: Iterable[Row]) -> list[Cell]:
+    """Return each run once, by seed: a study stopped early then has every cell at least once."""
+    cells = list(dict.fromkeys(row.cell for row in rows))
+    seeds = list(dict.fromkeys(cell.seed for cell in cells))
+    return sorted(cells, key=lambda cell: seeds.index(cell.seed))
+
+
+def has_sets(cell: Cell) -> bool:
+    """Say whether a run learns from sets, and not from labels as the reference does."""
+    return cell.method != "supervised"
+
+
+def cell_title(cell: Cell) -> str:
+    """Return what a person would call a run."""
+    words = [cell.dataset, cell.method + ("-refined" if cell.prior_error is not None else "")]
+    words += [f"{cell.num_sets} sets"] if has_sets(cell) else []
+    if cell.sizes != "uniform":
+        words.append(f"tau {cell.tau:g}" if cell.sizes == "shrunk" else f"{cell.sizes} sizes")
+    if cell.prior_noise:
+        words.append(f"epsilon {cell.prior_noise:g}")
+    return ", ".join([*words, f"seed {cell.seed}"])

@@ -1,0 +1,252 @@
+"""Runs the cells of studies in worker processes of one thread each; can be killed at any moment.
+
+Workers take cells from the run store themselves, so several runners may share a store. The runner
+starts workers, replaces those that die, and tells how far they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from unmix.data.benchmarks import dataset_folder, is_present
+from unmix.errors import InputError
+from unmix.learn.methods import method_named
+from unmix.studies.cell import Cell
+from unmix.studies.grid import cell_title
+from unmix.studies.store import RunStore
+
+__all__ = ["check_cells", "run_study"]
+
+# A cell that takes its worker down this often is not run again: memory, most likely.
+MOST_DEATHS = 5
+# Two trainings of one thread side by side are faster than one of two threads.
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+Progress = Callable[[int, int, str], None]
+Note = Callable[[str], None]
+
+
+@dataclass
+class _Worker:
+    """A worker process and what it is doing."""
+
+    process: subprocess.Popen[str]
+    cell: int | None = None
+    share: float = 0.0
+    text: str = ""
+    listener: threading.Thread | None = None
+
+    def leave(self) -> int:
+        """Wait for the end of the process and return its exit code."""
+        if self.listener:
+            self.listener.join()
+        with contextlib.suppress(BrokenPipeError), self.process:
+            pass  # closes the pipes and waits
+        return self.process.wait()
+
+
+def check_cells(cells: Iterable[Cell], data_folder: str | Path | None = None) -> None:
+    """Refuse an unknown method or recipe, and data that is not there, before anything starts."""
+    cells = list(cells)
+    for cell in cells:
+        cell.resolve_recipe()
+        method_named(cell.method)
+    absent = [
+        name
+        for name in dict.fromkeys(cell.dataset for cell in cells)
+        if not is_present(name, data_folder)
+    ]
+    if absent:
+        raise InputError(
+            f"not in {dataset_folder(absent[0], data_folder).parent}: {', '.join(absent)}; run "
+            + ", ".join(f"`unmix data fetch {name}`" for name in absent)
+            + ", or give the folder with --data"
+        )
+
+
+def run_study(
+    cells: Sequence[Cell],
+    store: RunStore,
+    *,
+    workers: int,
+    data_folder: str | Path | None = None,
+    progress: Progress | None = None,
+    note: Note | None = None,
+) -> dict[Cell, str]:
+    """Run the cells that have no result yet, in the order given.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    store : RunStore
+    workers : int
+        Processes side by side.
+    data_folder : path, optional
+        Folder of the datasets.
+    progress : function (hundredths of cells done, in all, text), optional
+    note : function of one line of text, optional
+        Called when a cell has ended.
+
+    Returns
+    -------
+    dict
+        Why cells failed; empty if none did.
+    """
+    if workers < 1:
+        raise InputError(f"at least 1 worker is needed; got {workers}")
+    check_cells(cells, data_folder)
+    store.add(cells)
+    if store.unfinished(cells):
+        run = _Run(cells, store, data_folder, progress, note)
+        try:
+            run.until_done(workers)
+        finally:
+            run.stop()
+    for cell in store.results(cells):
+        store.drop_checkpoints(cell)  # should a worker have died between its result and this
+    failures = store.failures()
+    return {cell: failures[cell] for cell in cells if cell in failures}
+
+
+class _Run:
+    """The workers of one call of `run_study`, and what they have told."""
+
+    def __init__(
+        self,
+        cells: Sequence[Cell],
+        store: RunStore,
+        data_folder: str | Path | None,
+        progress: Progress | None,
+        note: Note | None,
+    ) -> None:
+        self.cells, self.store, self.progress, self.note = cells, store, progress, note
+        self.left = store.unfinished(cells)
+        self.total = len(self.left)
+        self.started = time.monotonic()
+        self.job = json.dumps(
+            {
+                "store": str(store.folder),
+                "data": None if data_folder is None else str(data_folder),
+                "cells": [asdict(cell) for cell in cells],
+            }
+        )
+        self.workers: list[_Worker] = []
+        self.told: queue.SimpleQueue[tuple[_Worker, str]] = queue.SimpleQueue()
+        self.deaths: Counter[int | None] = Counter()
+
+    def until_done(self, workers: int) -> None:
+        """Start workers and listen to them until all have left for want of work."""
+        for _ in range(min(workers, self.total)):
+            self._start()
+        while self.workers:
+            worker, line = self.told.get()
+            if line:
+                self._hear(worker, json.loads(line))
+            else:
+                self._bury(worker)
+            self._show()
+
+    def stop(self) -> None:
+        """End the workers that are left; what they saved is whole at every moment."""
+        for worker in self.workers:
+            worker.process.kill()
+            worker.leave()
+
+    def _start(self) -> None:
+        """Start a worker and a thread that listens to it."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "unmix.studies.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | ONE_THREAD,
+            start_new_session=True,  # Ctrl-C is for the runner alone
+        )
+        worker = _Worker(process)
+        self.workers.append(worker)
+        worker.listener = threading.Thread(target=self._listen, args=[worker], daemon=True)
+        worker.listener.start()
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it died already: heard of in a moment
+            process.stdin.write(self.job + "\n")
+            process.stdin.flush()
+
+    def _listen(self, worker: _Worker) -> None:
+        """Pass on each line a worker tells, and an empty one when it has ended."""
+        assert worker.process.stdout is not None
+        for line in worker.process.stdout:
+            self.told.put((worker, line))
+        self.told.put((worker, ""))
+
+    def _hear(self, worker: _Worker, message: dict[str, Any]) -> None:
+        """Take note of what a worker tells."""
+        number = message["cell"]
+        if "share" in message:
+            worker.cell, worker.share, worker.text = number, message["share"], message["text"]
+            return
+        worker.cell, worker.share = None, 0.0
+        if "failed" in message:
+            self._ended(number, f"failed: {message['failed']}")
+        else:
+            error, seconds = 100 * message["test_error"], message["seconds"]
+            self._ended(number, f"test error {error:.2f} % in {seconds:.0f} s")
+
+    def _ended(self, number: int, outcome: str) -> None:
+        """Count what is left, and tell the user."""
+        self.left = self.store.unfinished(self.cells)
+        if self.note:
+            done = len(self.cells) - len(self.left)
+            to_go = f", {self._time_to_go()} to go" if self.left else ""
+            title = cell_title(self.cells[number])
+            self.note(f"[{done}/{len(self.cells)}{to_go}] {title}: {outcome}")
+
+    def _bury(self, worker: _Worker) -> None:
+        """Replace a worker that died at work; one that left had nothing more to do."""
+        self.workers.remove(worker)
+        code = worker.leave()
+        if code == 0:
+            return
+        self.deaths[worker.cell] += 1
+        if self.deaths[worker.cell] >= MOST_DEATHS:
+            why = f"its process died {MOST_DEATHS} times, with exit code {code}; is memory short?"
+            if worker.cell is None:
+                raise RuntimeError(f"a worker died at its start: {why}")
+            cell = self.store.claim([self.cells[worker.cell]])
+            if cell is not None and self.store.fail(cell, why):
+                self._ended(worker.cell, f"failed: {why}")
+        self._start()
+
+    def _show(self) -> None:
+        """Move the progress bar."""
+        if self.progress:
+            running = [
+                f"{cell_title(self.cells[w.cell])} {w.text}"
+                for w in self.workers
+                if w.cell is not None
+            ]
+            done, total = len(self.cells) - len(self.left), len(self.cells)
+            percent = round(100 * (done + self._shares()))
+            self.progress(percent, 100 * total, "; ".join([f"{done}/{total}", *running]))
+
+    def _shares(self) -> float:
+        """Return how much of the running cells is done, in cells."""
+        return sum(worker.share for worker in self.workers)
+
+    def _time_to_go(self) -> str:
+        """Guess from the time the cells so far took."""
+        done = self.total - len(self.left) + self._shares()
+        seconds = (time.monotonic() - self.started) / max(done, 1e-9) * (self.total - done)
+        minutes = round(seconds / 60)
+        return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else f"{minutes} min"
