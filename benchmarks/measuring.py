@@ -1,0 +1,107 @@
+"""What the benchmarks share: child processes measured together, their peak memory, the results.
+
+A script calls `measured_together` with jobs that name its own functions; each job runs in a new
+process. Such a function gets `wait` and calls it when it is ready: it returns when all the others
+are ready too. This file measures nothing itself.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def measured_together(part, *jobs, threads):
+    """Run `part` of the calling script once per job, at the same time, in a process each."""
+    environment = os.environ | dict.fromkeys(THREADS, str(threads))
+    children = [
+        subprocess.Popen(
+            [sys.executable, sys.argv[0], "--child", json.dumps({"part": part, **job})],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for job in jobs
+    ]
+    results = []
+    while len(results) < len(children):
+        lines = [child.stdout.readline() for child in children]
+        if not all(lines):
+            sys.exit(f"{part} failed")
+        results = [json.loads(line) for line in lines if line != "ready\n"]
+        if not results:
+            for child in children:
+                child.stdin.write("go\n")
+                child.stdin.flush()
+    for child in children:
+        child.communicate()
+    return results
+
+
+def measured(part, *, threads, **job):
+    """Run `part` of the calling script in a process of its own."""
+    (result,) = measured_together(part, job, threads=threads)
+    return result
+
+
+def run_as_child(*parts):
+    """If this process is a child, run its part, print the result and leave."""
+    if sys.argv[1:2] != ["--child"]:
+        return
+    job = json.loads(sys.argv[2])
+    results, sys.stdout = sys.stdout, sys.stderr  # nothing else may come between the lines
+
+    def wait():
+        print("ready", file=results, flush=True)
+        sys.stdin.readline()
+
+    part = {part.__name__: part for part in parts}[job.pop("part")]
+    print(json.dumps(part(wait, **job)), file=results, flush=True)
+    sys.exit()
+
+
+def peak_memory():
+    """Return the most memory this process has held so far, in megabytes."""
+    # Not getrusage: there a child starts with the peak of its parent.
+    return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+def parse_options(name, **defaults):
+    """Read the options that all benchmarks have; more are added by their defaults."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
+    parser.add_argument("--output", type=Path, help=f"default {name}.json; none with --quick")
+    for key, value in defaults.items():
+        parser.add_argument(f"--{key}", type=type(value), default=value)
+    options = parser.parse_args()
+    if options.output is None and not options.quick:
+        options.output = RESULTS / f"{name}.json"
+    return options
+
+
+def write_results(options, results):
+    """Write the results with a description of the machine, if they are to be kept."""
+    if options.output:
+        options.output.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"machine": machine(), **results}, indent=1)
+        options.output.write_text(text + "\n")
+        print(f"written: {options.output.name}")
+
+
+def machine():
+    """Describe this machine."""
+    from importlib.metadata import version
+
+    found = re.search(r"model name\s*:\s*(.*)", Path("/proc/cpuinfo").read_text())
+    return {
+        "processor": found[1] if found else "unknown",
+        "cores": len(os.sched_getaffinity(0)),
+        "torch": version("torch"),
+    }

@@ -1,0 +1,382 @@
+"""What a training step costs: its rate as a share of sgemm, and where its time goes.
+
+    python benchmarks/step_cost.py [--quick]
+
+The paper's MLP (batch 256, method ssc, recipe fast) on random images of MNIST's shape, as one
+process of one thread, one of two, and two of one thread side by side; three versions in turns:
+`before` is how the loop once was (torch's dropout, rows gathered by indexing, weights averaged one
+by one), `now` is the loop as it is, `shifted` is `now` with images moved about, as the recipe does
+where a benchmark allows it. Then ResNet-32 on random images of CIFAR-10's shape against the fastest
+of its large convolutions. Operations are counted by formula: forward, gradients of weights,
+gradients of inputs except those of the first layer. Best of all rounds.
+"""
+
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from measuring import measured, measured_together, parse_options, run_as_child, write_results
+from unmix.data.benchmarks import BENCHMARKS
+from unmix.data.sets import UnlabeledSets
+from unmix.learn import training
+from unmix.learn.augment import Augment
+from unmix.learn.methods import METHODS
+from unmix.learn.models import Dropout, build_model
+from unmix.learn.recipes import RECIPES
+
+BATCH, SETS = 256, 10
+VERSIONS = ("before", "now", "shifted")
+# Of a forward product (n, k) @ (k, width) and its two gradients; and a large square one.
+SHAPES = {
+    f"{m}x{k}x{n}": (m, k, n)
+    for m, k, n in (
+        (BATCH, 784, 300),
+        (784, BATCH, 300),
+        (BATCH, 300, 300),
+        (300, BATCH, 300),
+        (1024, 1024, 1024),
+    )
+}
+CONVOLUTIONS = {"16 x 32 x 32": (16, 32), "32 x 16 x 16": (32, 16), "64 x 8 x 8": (64, 8)}
+PARTS = (
+    "matrix products",
+    "batch norm",
+    "dropout",
+    "optimizer",
+    "weight average",
+    "gathering rows",
+    "loss",
+    "rest",
+)
+# Beginnings of the names of torch's operations; the loop's own parts are marked in `marked_parts`.
+OPERATIONS = {
+    "aten::linear": "matrix products",
+    "aten::conv2d": "matrix products",
+    "AddmmBackward": "matrix products",
+    "MmBackward": "matrix products",
+    "TBackward": "matrix products",
+    "ConvolutionBackward": "matrix products",
+    "aten::batch_norm": "batch norm",
+    "NativeBatchNormBackward": "batch norm",
+    "aten::dropout": "dropout",
+    "NativeDropoutBackward": "dropout",
+    "MulBackward": "dropout",
+    "Optimizer.": "optimizer",
+    "aten::index": "gathering rows",
+    "LogaddexpBackward": "loss",
+    "MeanBackward": "loss",
+    "SubBackward": "loss",
+}
+
+
+class Enough(Exception):
+    """Training has gone on for long enough."""
+
+
+class Clock:
+    """Measures the steps of a training after a few to warm up, then ends it."""
+
+    def __init__(self, wait, seconds, warm_up=10):
+        self.wait, self.seconds, self.warm_up = wait, seconds, warm_up
+
+    def __call__(self, done, total, text):
+        if done <= self.warm_up:
+            if done == self.warm_up:
+                self.wait()
+            self.started = time.perf_counter()
+            return
+        passed = time.perf_counter() - self.started
+        if passed >= self.seconds:
+            self.per_step = passed / (done - self.warm_up)
+            raise Enough
+
+
+class Profile:
+    """Profiles some steps of a training, then ends it."""
+
+    def __init__(self, steps, warm_up=10):
+        self.steps, self.warm_up = steps, warm_up
+        self.profile = profile(activities=[ProfilerActivity.CPU])
+
+    def __call__(self, done, total, text):
+        if done == self.warm_up:
+            self.profile.start()
+            self.started = time.perf_counter()
+        if done == self.warm_up + self.steps:
+            self.per_step = (time.perf_counter() - self.started) / self.steps
+            self.profile.stop()
+            raise Enough
+
+    def breakdown(self):
+        """Return the share of each part in the time of a step."""
+        total = Counter()
+        for event in self.profile.events():
+            if event.cpu_parent is None:
+                _add_parts(event, total)
+        shares = {part: total[part] / 1e6 / self.steps / self.per_step for part in PARTS[:-1]}
+        return shares | {"rest": 1 - sum(shares.values())}
+
+
+def _add_parts(event, total):
+    """Add the time of an event to its part, or look for the parts inside it."""
+    name = event.name.removeprefix("autograd::engine::evaluate_function: ")
+    for beginning, part in (OPERATIONS | {part: part for part in PARTS}).items():
+        if name.startswith(beginning):
+            total[part] += event.cpu_time_total
+            return
+    for child in event.cpu_children:
+        _add_parts(child, total)
+
+
+class RowsBefore:
+    """Gathers rows as the loop once did; stands where shifts would."""
+
+    def pad(self, x):
+        self.x = x
+        return self
+
+    def index_select(self, axis, rows):
+        return self.x[rows]
+
+    def __call__(self, images):
+        return images
+
+
+def as_input_before(x):
+    return x.float() / 255
+
+
+def update_average_before(state, recipe, step):
+    decay = min(recipe.average, (1 + step) / (4 + step))
+    with torch.no_grad():
+        pairs = zip(training._floats(state.average), training._floats(state.model), strict=True)
+        for mine, theirs in pairs:
+            mine.lerp_(theirs, 1 - decay)
+
+
+def layers_before(model):
+    """Put torch's own layers back into an MLP."""
+    for place, layer in enumerate(model.body):
+        if isinstance(layer, Dropout):
+            model.body[place] = nn.Dropout(layer.probability)
+        elif isinstance(layer, nn.ReLU):
+            model.body[place] = nn.ReLU()
+
+
+def random_sets(shape, rows):
+    rng = np.random.default_rng(0)
+    x = rng.integers(256, size=(rows, *shape), dtype=np.uint8)
+    return UnlabeledSets(x, rng.integers(SETS, size=rows), np.linspace(0.1, 0.9, SETS), 0.5)
+
+
+def train_until(watch, info, sets, version):
+    """Train the network of a benchmark until the watch has seen enough."""
+    model = build_model(info.model, info.shape, 0.5, seed=0)
+    augment = None
+    with ExitStack() as patches:
+        if version == "before":
+            layers_before(model)
+            augment = RowsBefore()
+            for name, old in (
+                ("as_input", as_input_before),
+                ("_update_average", update_average_before),
+            ):
+                patches.enter_context(patch.object(training, name, old))
+        elif version == "shifted":
+            augment = Augment(info.shift, info.flip)
+        method = METHODS["ssc"]
+        if isinstance(watch, Profile):
+            method = marked_parts(patches, method, augment)
+        recipe = replace(RECIPES["fast"], epochs=100_000, batch_size=BATCH)
+        try:
+            training.train(model, sets, method, recipe, seed=0, augment=augment, progress=watch)
+        except Enough:
+            return model
+
+
+def marked_parts(patches, method, augment):
+    """Mark the loop's own parts for the profiler; return the method with its risk marked."""
+
+    def marked(function, part):
+        def call(*args):
+            with record_function(part):
+                return function(*args)
+
+        return call
+
+    places = [
+        (training, "as_input", "gathering rows"),
+        (training, "_update_average", "weight average"),
+        (Dropout, "forward", "dropout"),
+    ]
+    if augment is not None:
+        places.append((type(augment), "__call__", "gathering rows"))
+    for owner, name, part in places:
+        patches.enter_context(patch.object(owner, name, marked(getattr(owner, name), part)))
+    return replace(method, risk=lambda transition: marked(method.risk(transition), "loss"))
+
+
+def operations_of(model, shape):
+    """Count the floating point operations of a training step."""
+    products = []  # multiplications per image, in the order of the layers
+
+    def note(layer, args, output):
+        products.append(layer.weight.numel() * output[0].numel() // len(layer.weight))
+
+    layers = [m for m in model.modules() if isinstance(m, (nn.Linear, nn.Conv2d))]
+    hooks = [layer.register_forward_hook(note) for layer in layers]
+    with torch.no_grad():
+        model.eval()(torch.zeros(1, *shape))
+    for hook in hooks:
+        hook.remove()
+    return 2 * BATCH * (3 * sum(products) - products[0])
+
+
+def rate_of(call, operations, seconds):
+    """Return the best rate of a call in operations per second."""
+    best, end = np.inf, time.perf_counter() + seconds
+    while (started := time.perf_counter()) < end:
+        for _ in range(5):
+            call()
+        best = min(best, (time.perf_counter() - started) / 5)
+    return operations / best
+
+
+def sgemm_rates(seconds):
+    rates = {}
+    for name, (m, k, n) in SHAPES.items():
+        a, b = torch.rand(m, k), torch.rand(k, n)
+        out = torch.empty(m, n)
+        part = seconds / len(SHAPES)
+        rates[name] = rate_of(lambda: torch.mm(a, b, out=out), 2 * m * k * n, part)  # noqa: B023
+    return rates
+
+
+def convolution_rates(seconds):
+    """Forward and backward of the network's large convolutions, as the network runs them."""
+    rates = {}
+    for name, (channels, size) in CONVOLUTIONS.items():
+        layer = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        layer.to(memory_format=torch.channels_last)
+        x = torch.rand(BATCH, channels, size, size).contiguous(memory_format=torch.channels_last)
+        precision = training._precision(layer, torch.device("cpu"))
+
+        def call():
+            with precision():  # noqa: B023
+                y = layer(x.requires_grad_())  # noqa: B023
+            y.backward(y.detach())
+
+        operations = 6 * BATCH * layer.weight.numel() * size**2
+        rates[name] = rate_of(call, operations, seconds / len(CONVOLUTIONS))
+    return rates
+
+
+def mlp(wait, rounds, seconds, profiled):
+    """Rates of sgemm and of the three versions of training, in turns."""
+    info = BENCHMARKS["mnist"]
+    sets = random_sets(info.shape, 100 * BATCH)
+    operations = operations_of(build_model(info.model, info.shape, 0.5, seed=0), info.shape)
+    result = {"sgemm": [], "operations": operations, **{version: [] for version in VERSIONS}}
+    for _ in range(rounds):
+        wait()
+        result["sgemm"].append(sgemm_rates(seconds))
+        for version in VERSIONS:
+            clock = Clock(wait, seconds)
+            train_until(clock, info, sets, version)
+            result[version].append(operations / clock.per_step)
+    result["breakdown"] = {}
+    for version in VERSIONS if profiled else ():
+        watch = Profile(profiled)
+        train_until(watch, info, sets, version)
+        result["breakdown"][version] = watch.breakdown()
+    return result
+
+
+def resnet(wait, rounds, seconds):
+    """Rates of the large convolutions alone and of training, in turns."""
+    info = BENCHMARKS["cifar10"]
+    sets = random_sets(info.shape, 4 * BATCH)
+    operations = operations_of(build_model(info.model, info.shape, 0.5, seed=0), info.shape)
+    result = {"convolution": [], "operations": operations, "shifted": []}
+    for _ in range(rounds):
+        wait()
+        result["convolution"].append(convolution_rates(seconds))
+        clock = Clock(wait, seconds, warm_up=1)
+        train_until(clock, info, sets, "shifted")
+        result["shifted"].append(operations / clock.per_step)
+    return result
+
+
+def summary(results, limit, versions):
+    """Add up processes that ran side by side; return rates and their shares of the limit."""
+    rounds = range(len(results[0][limit]))
+    shapes = {
+        shape: max(sum(r[limit][i][shape] for r in results) for i in rounds)
+        for shape in results[0][limit][0]
+    }
+    best = max(shapes.values())
+    rates = {v: max(sum(r[v][i] for r in results) for i in rounds) for v in versions}
+    return {
+        limit: {shape: round(rate / 1e9, 1) for shape, rate in shapes.items()},
+        "limit": round(best / 1e9, 1),
+        "rate": {v: round(rate / 1e9, 1) for v, rate in rates.items()},
+        "milliseconds_per_step": {
+            v: round(1e3 * len(results) * results[0]["operations"] / rate, 3)
+            for v, rate in rates.items()
+        },
+        "percent": {v: round(100 * rate / best, 1) for v, rate in rates.items()},
+        "breakdown_percent": {
+            v: {part: round(100 * share, 1) for part, share in shares.items()}
+            for v, shares in results[0].get("breakdown", {}).items()
+        },
+    }
+
+
+def show(title, found, limit):
+    print(f"\n{title}")
+    for name, rate in found[limit].items():
+        print(f"  {limit} {name:16} {rate:7.1f} Gflop/s")
+    for version, percent in found["percent"].items():
+        step, rate = found["milliseconds_per_step"][version], found["rate"][version]
+        print(f"  {version:8} {step:8.2f} ms a step, {rate:6.1f} Gflop/s: {percent:5.1f} %")
+    breakdown = found["breakdown_percent"]
+    for part in PARTS if breakdown else ():
+        numbers = "".join(f"{version} {breakdown[version][part]:5.1f} %   " for version in VERSIONS)
+        print(f"    {part:16} {numbers}")
+
+
+def main():
+    options = parse_options("step_cost")
+    quick = options.quick
+    job = {"rounds": 1 if quick else 3, "seconds": 0.1 if quick else 1.5}
+    profiled = 3 if quick else 100
+    alone = {"profiled": profiled, **job}
+    places = {
+        "one_thread": lambda: [measured("mlp", threads=1, **alone)],
+        "two_threads": lambda: [measured("mlp", threads=2, **alone)],
+        "two_processes": lambda: measured_together("mlp", *[job | {"profiled": 0}] * 2, threads=1),
+    }
+    titles = ("one thread", "two threads", "two processes of one thread, side by side")
+    found = {"mlp": {}, "resnet32": {}}
+    for (name, run), title in zip(places.items(), titles, strict=True):
+        found["mlp"][name] = summary(run(), "sgemm", VERSIONS)
+        show(f"the paper's MLP, {title}", found["mlp"][name], "sgemm")
+    job = {"rounds": 1 if quick else 2, "seconds": 0.1 if quick else 5.0}
+    for name, runs, threads in (("two_threads", 1, 2), ("two_processes", 2, 1)):
+        results = measured_together("resnet", *[job] * runs, threads=threads)
+        found["resnet32"][name] = summary(results, "convolution", ("shifted",))
+        title = titles[list(places).index(name)]
+        show(f"ResNet-32, {title}", found["resnet32"][name], "convolution")
+    write_results(options, found)
+
+
+if __name__ == "__main__":
+    run_as_child(mlp, resnet)
+    main()

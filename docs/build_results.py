@@ -1,0 +1,305 @@
+"""Write docs/results.md and its pictures from docs/results.jsonl, the exported runs.
+
+    python docs/build_results.py
+
+Nothing on that page is typed by hand. What was tried and dropped is read from docs/tried.json.
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from unmix.errors import InputError
+from unmix.files import atomic_write_text
+from unmix.report.study_page import (
+    pictures_markdown,
+    pictures_of_study,
+    render_study_markdown,
+    standalone_svg,
+)
+from unmix.report.study_tables import PAPER_EPOCHS, dataset_title, markdown_table, mean_and_std
+from unmix.studies.cell import Cell
+from unmix.studies.grid import DATASETS, STUDIES
+from unmix.studies.published import published
+from unmix.studies.store import RunStore
+from unmix.studies.summary import Summary, summarize
+
+DOCS = Path(__file__).resolve().parent
+EXPORT, TRIED, PAGE, IMAGES = (
+    DOCS / name for name in ("results.jsonl", "tried.json", "results.md", "images")
+)
+NOT_YET = "Not run yet.\n"
+# Which pictures of which studies; noise-boxes is part of prior-noise.
+SHOWN = {
+    "comparison": ("methods",),
+    "curves": ("errors", "risks"),
+    "set-size": ("errors",),
+    "set-number": ("errors",),
+    "prior-noise": ("boxes",),
+}
+
+Runs = Mapping[Cell, dict[str, Any]]
+
+
+def main() -> int:
+    """Write the page and its pictures."""
+    try:
+        page, images = render_results_page(read_export(EXPORT), read_tried(TRIED))
+        for name, drawing in images.items():
+            atomic_write_text(IMAGES / name, drawing)
+        atomic_write_text(PAGE, page)
+    except InputError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def read_export(path: Path) -> Runs:
+    """Return the runs of an export; none if there is no such file."""
+    if not path.exists():
+        return {}
+    with tempfile.TemporaryDirectory() as folder, RunStore(folder) as store:
+        store.import_(path)
+        return store.results()
+
+
+def read_tried(path: Path) -> list[dict[str, str]]:
+    """Return what was tried and dropped."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+
+
+def render_results_page(
+    runs: Runs, tried: Iterable[Mapping[str, str]]
+) -> tuple[str, dict[str, str]]:
+    """Return the page as Markdown, and its pictures by the names of their files."""
+    parts = [
+        "# Results\n",
+        "<!-- Written by build_results.py from results.jsonl and tried.json; do not edit. -->\n",
+        "The paper's study, run again: every table and figure with our numbers beside the "
+        "published ones. All errors are test errors in percent. Labels are used to draw the sets "
+        "before training and to count errors after it, never to choose anything. To run a study "
+        "yourself: `unmix reproduce comparison --report report/`.\n",
+    ]
+    summaries = {name: summarize(STUDIES[name], runs) for name in SHOWN}
+    parts += ["## In short\n", _headline(summaries["comparison"])]
+    images: dict[str, str] = {}
+    for name, summary in summaries.items():
+        pictures = pictures_of_study(summary, SHOWN[name])
+        images |= {f"{p.name}.svg": standalone_svg(p.drawing) for p in pictures}
+        parts.append(f"## {summary.study.title}\n")
+        parts.append(f"{summary.study.about[0].upper()}{summary.study.about[1:]}.\n")
+        if name == "curves":  # its numbers are those of the comparison
+            parts += pictures_markdown(pictures, "images/") or [NOT_YET]
+        else:
+            parts.append(render_study_markdown(summary, pictures, "images/"))
+        if name == "prior-noise":
+            parts += ["**Refined priors against true ones**\n", _refined(summary)]
+    parts += ["## The strength of ssc-vat, chosen without labels\n", _choices(runs)]
+    parts += [f"## The paper's recipe, {PAPER_EPOCHS} epochs\n", _paper_recipe(runs)]
+    parts += ["## CIFAR-10\n", _cifar(runs)]
+    parts += ["## What we tried and dropped\n", _tried(tried)]
+    return "\n".join(parts), images
+
+
+def _headline(summary: Summary) -> str:
+    """Return the averages over 10, 25 and 50 sets."""
+    lines = []
+    for dataset in DATASETS:
+        entries = [e for e in summary.entries if e.dataset == dataset]
+        ssc = [e for e in entries if e.row == "ssc"]
+        reference = summary.supervised.get(dataset)
+        lines.append(
+            [
+                dataset_title(dataset),
+                _average([e.paper.error if e.paper else None for e in ssc]),
+                _average([e.mean for e in ssc]),
+                _average([e.mean for e in entries if e.row == "ssc-vat"]),
+                _average(_chosen_rows(entries)),
+                _average([reference.mean if reference else None]),
+            ]
+        )
+    heads = ("dataset", "paper, ssc", "ssc", "ssc-vat", "chosen row", "supervised")
+    return markdown_table(heads, lines, words=1) + (
+        "\nAverages over 10, 25 and 50 sets and over seeds; blank until all of them have been run. "
+        "Chosen row: for every dataset, number of sets and seed the one of `ssc` and `ssc-vat` "
+        "whose last epoch has the smaller log-loss of the set index on held-out images, chosen "
+        "without labels. Supervised: the same network with every label.\n"
+    )
+
+
+def _chosen_rows(entries: list[Any]) -> list[float | None]:
+    """Return per number of sets and seed the error of the row with the least held-out loss."""
+    rivals: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    wanted = {e.num_sets for e in entries}
+    for entry in entries:
+        if entry.row in ("ssc", "ssc-vat"):
+            for seed, run in zip(entry.seeds, entry.runs, strict=True):
+                last = run["history"][-1]
+                pair = (last["held_out_loss"], 100 * last["test_error"])
+                rivals.setdefault((entry.num_sets, seed), []).append(pair)
+    if {num_sets for num_sets, _ in rivals} != wanted or any(len(r) < 2 for r in rivals.values()):
+        return [None]
+    return [min(pairs)[1] for pairs in rivals.values()]
+
+
+def _average(values: list[float | None]) -> str:
+    """Return the average, or nothing if a value is missing."""
+    known = [value for value in values if value is not None]
+    return f"{mean(known):.2f}" if known and len(known) == len(values) else ""
+
+
+def _refined(summary: Summary) -> str:
+    """Return our errors with wrong priors refined beside the paper's with true priors."""
+    largest = "epsilon 0.2"
+    lines = []
+    for entry in summary.entries:
+        if entry.row == "ssc-refined" and entry.column == largest:
+            paper = [
+                published("prior-noise", entry.dataset, entry.num_sets, "ssc", epsilon=epsilon)
+                for epsilon in (0.0, 0.2)
+            ]
+            ours = "" if entry.mean is None else mean_and_std(entry.mean, entry.std)
+            lines.append(
+                [
+                    dataset_title(entry.dataset),
+                    str(entry.num_sets),
+                    ours,
+                    *("" if p is None else mean_and_std(*p) for p in paper),
+                ]
+            )
+    heads = ("dataset", "sets", "ours, refined, 0.2", "paper, true priors", "paper, 0.2")
+    return markdown_table(heads, lines, words=2)
+
+
+def _choices(runs: Runs) -> str:
+    """Return what each radius of the penalty promised without labels, and what it gave."""
+    places = {place: [c for c in cells if c in runs] for place, cells in _choosing().items()}
+    chosen = {c: runs[c]["chosen"] for cells in places.values() for c in cells}
+    if not chosen:
+        return NOT_YET
+    radii = sorted({row["radius"] for choice in chosen.values() for row in choice["candidates"]})
+    lines = []
+    for (dataset, num_sets), cells in places.items():
+        picked = [chosen[c]["radius"] for c in cells]
+        errors = [{row["radius"]: row for row in chosen[c]["candidates"]} for c in cells]
+        lines.append(
+            [
+                dataset_title(dataset),
+                str(num_sets),
+                *(_promise([table[r] for table in errors if r in table]) for r in radii),
+                ", ".join(f"{radius:g}" for radius in picked),
+                _average([100 * t[r]["test_error"] for t, r in zip(errors, picked, strict=True)]),
+                _average([100 * min(row["test_error"] for row in t.values()) for t in errors]),
+            ]
+        )
+    heads = ("dataset", "sets", *(f"radius {r:g}" for r in radii), "chosen", "its error", "best")
+    return markdown_table(heads, lines, words=2) + (
+        "\nHalf-way through training penalties of different radius are compared by the log-loss of "
+        "the set index on held-out images: the first number, averaged over seeds. The second is "
+        "the test error at that moment, recorded and not used. Chosen: the radius that trained on, "
+        "for each seed. Its error and that of the best radius in hindsight show what choosing "
+        "without labels costs.\n" + _whole_runs(runs)
+    )
+
+
+def _choosing() -> dict[tuple[str, int], list[Cell]]:
+    """Return the runs of the comparison that choose a radius, by dataset and number of sets."""
+    places: dict[tuple[str, int], list[Cell]] = {}
+    for row in STUDIES["comparison"].cells(methods=["ssc-vat"]):
+        places.setdefault((row.cell.dataset, row.cell.num_sets), []).append(row.cell)
+    return places
+
+
+def _promise(rows: list[dict[str, float]]) -> str:
+    """Return the held-out log-loss and the test error of a candidate, averaged over seeds."""
+    if not rows:
+        return ""
+    loss = mean(row["held_out_loss"] for row in rows)
+    return f"{loss:.4f}, {100 * mean(row['test_error'] for row in rows):.2f}"
+
+
+def _whole_runs(runs: Runs) -> str:
+    """Return the final errors of runs with a fixed radius, if there are any, beside the choice."""
+    given = {c.vat_radius for c in runs if c.method == "ssc-vat"}
+    radii = sorted(radius for radius in given if radius is not None)
+    lines = []
+    for (dataset, num_sets), cells in _choosing().items():
+        rivals = [[c, *(replace(c, vat_radius=radius) for radius in radii)] for c in cells]
+        known = [group for group in rivals if all(c in runs for c in group)]
+        if radii and known:
+            by_seed = ([100 * runs[c]["test_error"] for c in group] for group in known)
+            chosen, *fixed = (f"{mean(errors):.2f}" for errors in zip(*by_seed, strict=True))
+            seeds = ", ".join(str(group[0].seed) for group in known)
+            lines.append([dataset_title(dataset), str(num_sets), seeds, *fixed, chosen])
+    if not lines:
+        return ""
+    heads = ("dataset", "sets", "seeds", *(f"radius {r:g}" for r in radii), "chosen")
+    return "\nThe same radii trained to the end: final test errors.\n\n" + markdown_table(
+        heads, lines, words=3
+    )
+
+
+def _paper_recipe(runs: Runs) -> str:
+    """Return the runs by the paper's recipe."""
+    grey = {c: r for c, r in runs.items() if c.recipe == "paper" and c.dataset in DATASETS}
+    return (
+        f"Optimised as the paper describes it, {PAPER_EPOCHS} epochs: does our code give the "
+        f"published errors?\n\n{_runs_table(grey)}"
+    )
+
+
+def _cifar(runs: Runs) -> str:
+    """Return the runs on CIFAR-10."""
+    return f"ResNet-32; the paper trained {PAPER_EPOCHS} epochs.\n\n" + _runs_table(
+        {c: r for c, r in runs.items() if c.dataset == "cifar10"}
+    )
+
+
+def _runs_table(runs: Runs) -> str:
+    """Return one line per run."""
+    if not runs:
+        return NOT_YET
+    lines = []
+    for cell in sorted(runs, key=lambda c: (*_place((c.dataset, c.num_sets)), c.method, c.seed)):
+        run = runs[cell]
+        is_reference = cell.method == "supervised"
+        paper = published("comparison", cell.dataset, cell.num_sets, cell.method)
+        selected = run.get("selected_test_error")
+        lines.append(
+            [
+                dataset_title(cell.dataset),
+                cell.method,
+                "" if is_reference else str(cell.num_sets),
+                str(cell.seed),
+                str(run["epochs"]),
+                f"{100 * run['test_error']:.2f}",
+                "" if selected is None else f"{100 * selected:.2f} @ {run['selected_epoch']}",
+                "" if paper is None else mean_and_std(*paper),
+                f"{run['seconds'] / 60:.0f}",
+            ]
+        )
+    heads = ("dataset", "method", "sets", "seed", "epochs", "ours", "chosen epoch", "paper")
+    return markdown_table((*heads, "minutes"), lines, words=2)
+
+
+def _tried(tried: Iterable[Mapping[str, str]]) -> str:
+    """Return what did not earn its place, with its numbers."""
+    lines = [[entry[key] for key in ("what", "where", "numbers", "why")] for entry in tried]
+    if not lines:
+        return "Nothing recorded yet.\n"
+    return markdown_table(("what", "where", "numbers", "why it went"), lines, words=4)
+
+
+def _place(place: tuple[str, int]) -> tuple[int, int]:
+    """Sort datasets as the paper does, then by number of sets."""
+    datasets = [*DATASETS, "cifar10"]
+    return datasets.index(place[0]) if place[0] in datasets else len(datasets), place[1]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
