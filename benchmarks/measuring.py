@@ -11,10 +11,36 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class Enough(Exception):  # noqa: N818  (nothing went wrong)
+    """Training has gone on for long enough."""
+
+
+class Clock:
+    """Measures the steps of a training after a few to warm up, then ends it by `Enough`.
+
+    Stands where training takes a function for its progress.
+    """
+
+    def __init__(self, wait, seconds, warm_up=10):
+        self.wait, self.seconds, self.warm_up = wait, seconds, warm_up
+
+    def __call__(self, done, total=0, text=""):
+        if done <= self.warm_up:
+            if done == self.warm_up:
+                self.wait()
+            self.started = time.perf_counter()
+            return
+        passed = time.perf_counter() - self.started
+        if passed >= self.seconds:
+            self.per_step = passed / (done - self.warm_up)
+            raise Enough
 
 
 def measured_together(part, *jobs, threads):

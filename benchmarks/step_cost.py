@@ -19,10 +19,18 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
+from measuring import (
+    Clock,
+    Enough,
+    measured,
+    measured_together,
+    parse_options,
+    run_as_child,
+    write_results,
+)
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from measuring import measured, measured_together, parse_options, run_as_child, write_results
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.data.sets import UnlabeledSets
 from unmix.learn import training
@@ -74,28 +82,6 @@ OPERATIONS = {
     "MeanBackward": "loss",
     "SubBackward": "loss",
 }
-
-
-class Enough(Exception):
-    """Training has gone on for long enough."""
-
-
-class Clock:
-    """Measures the steps of a training after a few to warm up, then ends it."""
-
-    def __init__(self, wait, seconds, warm_up=10):
-        self.wait, self.seconds, self.warm_up = wait, seconds, warm_up
-
-    def __call__(self, done, total, text):
-        if done <= self.warm_up:
-            if done == self.warm_up:
-                self.wait()
-            self.started = time.perf_counter()
-            return
-        passed = time.perf_counter() - self.started
-        if passed >= self.seconds:
-            self.per_step = passed / (done - self.warm_up)
-            raise Enough
 
 
 class Profile:

@@ -16,9 +16,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
-# 24 cells of a second or two.
+# 22 cells of a second or two.
 STUDY = (
     "reproduce comparison prior-noise --datasets digits --methods ssc,mmc-u2-c,ssc-refined "
     "--seeds 0 --epochs 30 --workers 2 --json"
@@ -31,9 +32,13 @@ def start(store):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
-def table_of(process):
-    """Return what the study prints in the end: errors and chosen epochs, no times."""
-    output, _ = process.communicate()
+def table_of(runner, store):
+    """Let the study end and return what it prints: errors over seeds, no times."""
+    for _ in range(3):  # a cell given up after five deaths gets its next chance
+        output, _ = runner.communicate()
+        if runner.returncode == 0:
+            break
+        runner = start(store)
     return json.loads(output)
 
 
@@ -47,16 +52,16 @@ def workers_of(runner):
 
 
 def claims(store):
-    """Return when and by whom cells that are not finished were claimed."""
+    """Return which cells are being run, and by whom."""
     try:
-        with sqlite3.connect(f"file:{store}/runs.sqlite?mode=ro", uri=True) as database:
+        with closing(sqlite3.connect(f"file:{store}/runs.sqlite?mode=ro", uri=True)) as database:
             return set(database.execute("SELECT cell, worker FROM runs WHERE state = 'running'"))
     except sqlite3.Error:  # not created yet
         return set()
 
 
 def kill_once(runner, store, before, moments, tally):
-    """Kill the runner or a worker some time after a cell was begun; say whether it was alive."""
+    """Kill the runner or a worker some time after a cell was begun."""
     while not claims(store) - before and runner.poll() is None:
         time.sleep(0.02)
     time.sleep(moments.uniform(0.0, 2.0))
@@ -64,15 +69,14 @@ def kill_once(runner, store, before, moments, tally):
     if moments.random() < 0.5 or not victims:
         whom, victims = "runner", [runner.pid]
     if runner.poll() is not None:
-        return False
+        return
     try:
         os.kill(moments.choice(victims), signal.SIGKILL)
-    except ProcessLookupError:
-        return False
+    except ProcessLookupError:  # the worker has just left
+        return
     tally[whom] += 1
     if whom == "runner":
         runner.wait()
-    return True
 
 
 def disturbed_tables(kills, folder, moments, tally):
@@ -89,16 +93,14 @@ def disturbed_tables(kills, folder, moments, tally):
             if runner.poll() is not None:
                 runner.stdout.close()
                 before, runner = claims(store), start(store)
-        table = table_of(runner)
-        if runner.returncode:  # a cell given up after five deaths gets its next chance
-            table = table_of(start(store))
-        yield table
+        yield table_of(runner, store)
 
 
 def main(kills=50):
     moments, tally = random.Random(0), Counter()
     with tempfile.TemporaryDirectory() as name:
-        whole = table_of(start(Path(name) / "whole"))
+        store = Path(name) / "whole"
+        whole = table_of(start(store), store)
         tables = list(disturbed_tables(kills, Path(name), moments, tally))
         leftovers = list(Path(name).glob("*/checkpoints/*"))
     places = [entry for entries in whole["studies"].values() for entry in entries]

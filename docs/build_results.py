@@ -20,9 +20,9 @@ from unmix.report.study_page import (
     pictures_markdown,
     pictures_of_study,
     render_study_markdown,
-    standalone_svg,
 )
 from unmix.report.study_tables import PAPER_EPOCHS, dataset_title, markdown_table, mean_and_std
+from unmix.report.svg import standalone_svg
 from unmix.studies.cell import Cell
 from unmix.studies.grid import DATASETS, STUDIES
 from unmix.studies.published import published
@@ -119,32 +119,16 @@ def _headline(summary: Summary) -> str:
                 _average([e.paper.error if e.paper else None for e in ssc]),
                 _average([e.mean for e in ssc]),
                 _average([e.mean for e in entries if e.row == "ssc-vat"]),
-                _average(_chosen_rows(entries)),
+                _average([e.selected_mean for e in entries if e.row == "ssc-vat"]),
                 _average([reference.mean if reference else None]),
             ]
         )
-    heads = ("dataset", "paper, ssc", "ssc", "ssc-vat", "chosen row", "supervised")
+    heads = ("dataset", "paper, ssc", "ssc", "ssc-vat", "ssc-vat, chosen epoch", "supervised")
     return markdown_table(heads, lines, words=1) + (
-        "\nAverages over 10, 25 and 50 sets and over seeds; blank until all of them have been run. "
-        "Chosen row: for every dataset, number of sets and seed the one of `ssc` and `ssc-vat` "
-        "whose last epoch has the smaller log-loss of the set index on held-out images, chosen "
-        "without labels. Supervised: the same network with every label.\n"
+        "\nAverages over 10, 25 and 50 sets and the seeds run; blank if one of these is missing. "
+        "`ssc-vat` chooses the strength of its penalty, which may be none, without labels; so is "
+        "the epoch of the last but one column. Supervised: the same network with every label.\n"
     )
-
-
-def _chosen_rows(entries: list[Any]) -> list[float | None]:
-    """Return per number of sets and seed the error of the row with the least held-out loss."""
-    rivals: dict[tuple[int, int], list[tuple[float, float]]] = {}
-    wanted = {e.num_sets for e in entries}
-    for entry in entries:
-        if entry.row in ("ssc", "ssc-vat"):
-            for seed, run in zip(entry.seeds, entry.runs, strict=True):
-                last = run["history"][-1]
-                pair = (last["held_out_loss"], 100 * last["test_error"])
-                rivals.setdefault((entry.num_sets, seed), []).append(pair)
-    if {num_sets for num_sets, _ in rivals} != wanted or any(len(r) < 2 for r in rivals.values()):
-        return [None]
-    return [min(pairs)[1] for pairs in rivals.values()]
 
 
 def _average(values: list[float | None]) -> str:
@@ -178,11 +162,12 @@ def _refined(summary: Summary) -> str:
 
 def _choices(runs: Runs) -> str:
     """Return what each radius of the penalty promised without labels, and what it gave."""
-    places = {place: [c for c in cells if c in runs] for place, cells in _choosing().items()}
-    chosen = {c: runs[c]["chosen"] for cells in places.values() for c in cells}
-    if not chosen:
+    chosen = {c: run["chosen"] for c, run in runs.items() if "chosen" in run}
+    places = {place: [c for c in cells if c in chosen] for place, cells in _choosing().items()}
+    studied = [chosen[c] for cells in places.values() for c in cells]
+    if not studied:
         return NOT_YET
-    radii = sorted({row["radius"] for choice in chosen.values() for row in choice["candidates"]})
+    radii = sorted({row["radius"] for choice in studied for row in choice["candidates"]})
     lines = []
     for (dataset, num_sets), cells in places.items():
         picked = [chosen[c]["radius"] for c in cells]
@@ -199,11 +184,11 @@ def _choices(runs: Runs) -> str:
         )
     heads = ("dataset", "sets", *(f"radius {r:g}" for r in radii), "chosen", "its error", "best")
     return markdown_table(heads, lines, words=2) + (
-        "\nHalf-way through training penalties of different radius are compared by the log-loss of "
-        "the set index on held-out images: the first number, averaged over seeds. The second is "
-        "the test error at that moment, recorded and not used. Chosen: the radius that trained on, "
-        "for each seed. Its error and that of the best radius in hindsight show what choosing "
-        "without labels costs.\n" + _whole_runs(runs)
+        "\nPart of the way through training penalties of different radius are compared by the "
+        "log-loss of the set index on held-out images, after calibration: the first number, "
+        "averaged over seeds. The second is the test error at that moment, recorded and "
+        "not used. Chosen: the radius that trained on, for each seed. Its error and that of the "
+        "best radius in hindsight show what choosing without labels costs.\n" + _whole_runs(runs)
     )
 
 
@@ -216,10 +201,10 @@ def _choosing() -> dict[tuple[str, int], list[Cell]]:
 
 
 def _promise(rows: list[dict[str, float]]) -> str:
-    """Return the held-out log-loss and the test error of a candidate, averaged over seeds."""
+    """Return the calibrated log-loss and the test error of a candidate, averaged over seeds."""
     if not rows:
         return ""
-    loss = mean(row["held_out_loss"] for row in rows)
+    loss = mean(row["calibrated_loss"] for row in rows)
     return f"{loss:.4f}, {100 * mean(row['test_error'] for row in rows):.2f}"
 
 

@@ -15,6 +15,8 @@ import tempfile
 from html import unescape
 from pathlib import Path
 
+from unmix.report.svg import standalone_svg
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 STORY, FAILURES = DOCS / "worked-example.md", DOCS / "failure-modes.md"
@@ -138,15 +140,7 @@ def picture(report, words):
             break
     else:
         sys.exit(f"the report has no picture whose heading holds {words!r}")
-    _, _, width, height = re.search(r'viewBox="([^"]*)"', drawing)[1].split()
-    width, height = (round(PICTURE_SCALE * float(length)) for length in (width, height))
-    opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif"'
-    )
-    drawing = drawing.replace("<svg", opening, 1)
-    end = drawing.index(">") + 1
-    return f'{drawing[:end]}<rect width="100%" height="100%" fill="white"/>{drawing[end:]}\n'
+    return standalone_svg(drawing, scale=PICTURE_SCALE)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -105,6 +106,24 @@ def test_a_killed_runner_takes_its_workers_along_and_the_next_one_goes_on(tmp_pa
     assert [cell.seed for cell in results] == [1, 2, 0]
     cell = next(iter(results))
     assert results[cell] == alone(cell)
+
+
+def test_two_runners_share_a_store_and_no_cell_is_lost_or_run_twice(tmp_path):
+    cells = [Cell("digits", seed=seed, **SMALL) for seed in range(8)]
+    notes = []
+
+    def run():
+        with RunStore(tmp_path) as store:
+            run_study(cells, store, workers=1, note=notes.append)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(note.split("seed ")[1][0] for note in notes) == list("01234567")
+    with RunStore(tmp_path, create=False) as store:
+        assert list(store.results(cells)) == cells
 
 
 def test_a_cell_that_kills_its_worker_every_time_is_given_up(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from test_structure import HEAVY, loaded_by
 from unmix.cli import main
 from unmix.data.benchmarks import load_benchmark
 from unmix.data.sets import UnlabeledSets
@@ -65,7 +66,7 @@ def test_a_study_has_the_papers_places_for_each_dataset_and_seed(name, places):
     assert len(rows) == len({row.cell for row in rows}) == 4 * places
     labels = {(r.cell.dataset, r.cell.num_sets, r.row, r.column, r.cell.seed) for r in rows}
     assert len(labels) == len(rows)
-    assert {row.cell.held_out for row in rows} == {0.1}
+    assert {row.cell.held_out for row in rows} == {grid.HELD_OUT}
 
 
 def test_the_fields_of_a_cell_say_what_its_column_says():
@@ -87,7 +88,7 @@ def test_studies_share_their_runs_and_every_cell_comes_before_the_next_seed():
     order = running_order(row for part in parts for row in part)
     assert len(order) == len(set(order)) == 3 * (18 + 18 - 2)
     assert [cell.seed for cell in order] == [0] * 34 + [1] * 34 + [2] * 34
-    shared = Cell("mnist", num_sets=10, epochs=15, held_out=0.1)
+    shared = Cell("mnist", num_sets=10, epochs=15, held_out=grid.HELD_OUT)
     for part in parts:
         epochs = part[0].cell.epochs
         assert dataclasses.replace(shared, epochs=epochs) in {row.cell for row in part}
@@ -307,3 +308,19 @@ def test_a_failed_cell_is_named_and_the_exit_code_is_1(tmp_path):
     result = run(*args, "--store", str(tmp_path))
     assert result.exit_code == 1
     assert "1 of 1 cells failed: digits, supervised, seed 0 (DivergenceError" in result.stderr
+
+
+def test_ctrl_c_says_how_much_is_left_and_how_to_go_on(tmp_path, monkeypatch):
+    def interrupted(cells, store, **options):
+        store.add(cells)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runner, "run_study", interrupted)
+    result = run("supervised", "--datasets", "digits", "--store", str(tmp_path))
+    assert result.exit_code == 130
+    assert "stopped with 3 of 3 cells to go; the same command goes on" in result.stderr
+
+
+def test_help_loads_nothing_heavy():
+    code = "import unmix.cli\ntry:\n    unmix.cli.main(['reproduce', '--help'])\n"
+    assert not loaded_by(code + "except SystemExit:\n    print()") & HEAVY

@@ -37,7 +37,7 @@ class Confusion:
     high: Matrix
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there may be a million
 class SetCalibration:
     """The stated share of one set beside what the classifier predicts for it.
 

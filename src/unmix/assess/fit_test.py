@@ -30,7 +30,7 @@ MIN_ROWS_PER_BIN = 10  # sets with fewer rows than this times the bins are teste
 LEVEL = 0.05
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there may be a million
 class SetMisfit:
     """How badly one set, or several small ones taken together, disagrees with the rest.
 

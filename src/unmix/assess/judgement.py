@@ -26,6 +26,7 @@ __all__ = ["Judgement", "ScoreHistogram", "evaluate_classifier", "judge"]
 
 Array = np.ndarray[Any, Any]
 NUM_BINS = 20
+MOST_HISTOGRAMS = 1000  # of more sets than this, so many, evenly spread over the stated shares
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Judgement:
     evaluation : Evaluation or None
         None if no rows were held out, or too few to tell the classes apart.
     histograms : tuple of ScoreHistogram
+        Of at most 1,000 sets.
     history : tuple of dict
         Learning curve of boosting and networks; may be empty.
     """
@@ -247,10 +249,14 @@ def _histograms(clf: UnmixClassifier, X: Any, sets: Any) -> tuple[ScoreHistogram
     bins = np.minimum((probability * NUM_BINS).astype(int), NUM_BINS - 1)
     cells = np.bincount(set_index * NUM_BINS + bins, minlength=len(ids) * NUM_BINS)
     counts = cells.reshape(len(ids), NUM_BINS)
+    with_rows = np.flatnonzero(counts.any(axis=1))
+    if len(with_rows) > MOST_HISTOGRAMS:
+        share = _priors_of(clf).set_priors.reshape(len(ids), -1)[with_rows, -1]
+        places = np.linspace(0, len(share) - 1, MOST_HISTOGRAMS).round().astype(int)
+        with_rows = np.sort(with_rows[np.argsort(share, kind="stable")[places]])
     return tuple(
-        ScoreHistogram(str(set_id), tuple((row / row.sum()).tolist()))
-        for set_id, row in zip(ids, counts, strict=True)
-        if row.any()
+        ScoreHistogram(str(ids[j]), tuple((counts[j] / counts[j].sum()).tolist()))
+        for j in with_rows
     )
 
 

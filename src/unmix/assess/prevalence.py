@@ -22,7 +22,7 @@ Assumption = Literal["label shift", "covariate shift"]
 FloatArray = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # there may be a million
 class SetShare:
     """The share of positives in one set, or of each of K classes, with its interval.
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -13,7 +17,11 @@ from unmix.cli.options import about_rows, priors_option, set_option, target_of, 
 from unmix.errors import InputError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from unmix.assess.evaluation import Evaluation
+    from unmix.data.priors import Priors
+    from unmix.learn.estimator import UnmixClassifier
 
 
 @main.command()
@@ -88,6 +96,11 @@ def diagnose(
     help="Share of rows to judge it by.",
 )
 @click.option("--allow-unused-priors", is_flag=True, help="Accept shares of sets without rows.")
+@click.option(
+    "--stream/--in-memory",
+    default=None,
+    help="Read Parquet in pieces, or whole; large tables are read in pieces by default.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @json_option
@@ -103,6 +116,7 @@ def fit(
     drop: tuple[str, ...],
     held_out: float,
     allow_unused_priors: bool,
+    stream: bool | None,
     overwrite: bool,
     seed: int,
     as_json: bool,
@@ -110,47 +124,50 @@ def fit(
     """Train a classifier from ROWS and published shares, and report how good it is.
 
     The folder gets the model and report.html, which says in plain words whether to believe it.
-    """
-    import numpy as np
 
+    Parquet that is large is read in pieces and shuffled on disk beside the folder, in constant
+    memory. If that is interrupted, the same command goes on where it was.
+    """
     from unmix.assess.estimates import plain
     from unmix.assess.judgement import judge
-    from unmix.data.priors import match_sets, read_priors
-    from unmix.data.sets import held_out_rows
-    from unmix.data.tables import read_rows
+    from unmix.data.priors import read_priors
     from unmix.files import atomic_folder
-    from unmix.learn.encoding import TableEncoder
-    from unmix.learn.estimator import UnbelievableWarning, UnmixClassifier
+    from unmix.learn.estimator import UnbelievableWarning
     from unmix.learn.saved import write_model
+    from unmix.learn.streaming import fits_in_memory
     from unmix.report.page import render_report
 
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
-    with atomic_folder(output, overwrite=overwrite) as folder:
+    with (
+        atomic_folder(output, overwrite=overwrite) as folder,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always", UnbelievableWarning)
         priors = read_priors(priors_file, set_column)
-        frame = read_rows(rows, columns=_features(rows, set_column, drop), set_column=set_column)
-        sets = frame.pop(set_column).to_numpy()
-        set_index, used = match_sets(
-            sets, priors, unused="drop" if allow_unused_priors else "error"
+        table = _Table(
+            rows,
+            set_column,
+            _features(rows, set_column, drop),
+            priors,
+            allow_unused_priors,
+            held_out,
+            seed,
+            not as_json,
         )
-        out = np.zeros(len(frame), dtype=bool)
-        if held_out:
-            out = held_out_rows(set_index, held_out, np.random.default_rng([seed, 7]))
-        clf = UnmixClassifier(
-            priors.keep(used),
-            target_prior=target_of(target_prior, priors.classes or (0, 1)),
-            model=model,
-            method=method,
-            prior_error=prior_error,
-            random_state=seed,
-            verbose=not as_json,
-        )
-        with about_rows(rows, frame), warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UnbelievableWarning)
-            TableEncoder.fit(frame)  # held-out rows too must be fit for use, and before training
-            clf.fit(frame[~out], sets[~out])
-        judgement = judge(clf, frame[out], sets[out])
-        write_model(clf, folder)
-        (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
+        options: dict[str, Any] = {
+            "target_prior": target_of(target_prior, priors.classes or (0, 1)),
+            "model": model,
+            "method": method,
+            "prior_error": prior_error,
+            "random_state": seed,
+        }
+        if stream is None:
+            stream = not fits_in_memory(rows, table.features)
+        fitted = _fitted_in_pieces if stream else _fitted_in_memory
+        with fitted(table, options, output) as (clf, judged, sets):
+            judgement = judge(clf, judged, sets)
+            write_model(clf, folder)
+            (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
     for warning in caught:
         click.echo(f"warning: {warning.message}", err=True)
     if as_json:
@@ -163,7 +180,7 @@ def fit(
         record["output"] = output
         click.echo(json.dumps(plain(record)))
         return
-    numbers = frame.shape[1] - len(clf.encoder_.categorical)
+    numbers = len(table.features) - len(clf.encoder_.categorical)
     click.echo(f"{numbers} number and {len(clf.encoder_.categorical)} text columns.")
     for sentence in judgement.sentences:
         click.echo(sentence)
@@ -171,6 +188,99 @@ def fit(
         errors = ", ".join(f"{k} {v:.3f}" for k, v in judgement.leave_sets_out.items())
         click.echo(f"Share error on hidden sets: {errors}.")
     click.echo(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
+
+
+@dataclass(frozen=True)
+class _Table:
+    """What the user said about the rows to fit."""
+
+    rows: str
+    set_column: str
+    features: list[str]
+    priors: Priors
+    allow_unused: bool
+    held_out: float
+    seed: int
+    verbose: bool
+
+
+Fitted = tuple["UnmixClassifier", "pd.DataFrame", Any]
+
+
+@contextmanager
+def _fitted_in_memory(table: _Table, options: dict[str, Any], output: str) -> Iterator[Fitted]:
+    """Read all rows, fit, and yield the classifier with the held-out rows and their sets."""
+    import numpy as np
+
+    from unmix.data.priors import match_sets
+    from unmix.data.sets import held_out_rows
+    from unmix.data.tables import read_rows
+    from unmix.learn.encoding import TableEncoder
+    from unmix.learn.estimator import UnmixClassifier
+
+    frame = read_rows(table.rows, columns=table.features, set_column=table.set_column)
+    sets = frame.pop(table.set_column).to_numpy()
+    unused: Literal["drop", "error"] = "drop" if table.allow_unused else "error"
+    set_index, used = match_sets(sets, table.priors, unused=unused)
+    out = np.zeros(len(frame), dtype=bool)
+    if table.held_out:
+        out = held_out_rows(set_index, table.held_out, np.random.default_rng([table.seed, 7]))
+    clf = UnmixClassifier(table.priors.keep(used), **options, verbose=table.verbose)
+    with about_rows(table.rows, frame):
+        TableEncoder.fit(frame)  # held-out rows too must be fit for use, and before training
+        clf.fit(frame[~out], sets[~out])
+    yield clf, frame[out], sets[out]
+
+
+@contextmanager
+def _fitted_in_pieces(table: _Table, options: dict[str, Any], output: str) -> Iterator[Fitted]:
+    """Do the same in constant memory, going on with what an interrupted run left behind."""
+    from unmix.assess.estimates import plain
+    from unmix.data.tables import naming
+    from unmix.learn.estimator import UnmixClassifier
+    from unmix.learn.streaming import StreamedTable, scratch_folder
+    from unmix.progress import progress_bar
+
+    run = {
+        "rows": _identity(table.rows),
+        "priors": _identity(table.priors.source),
+        "table": [table.features, table.set_column, table.allow_unused, table.held_out],
+        "options": plain(options),
+    }
+    with scratch_folder(output, run) as scratch:
+        with progress_bar("fit", enabled=table.verbose, unit="rows") as progress:
+            streamed = StreamedTable(
+                table.rows,
+                table.features,
+                table.set_column,
+                table.priors,
+                table.allow_unused,
+                table.held_out,
+                table.seed,
+                scratch,
+                progress,
+            )
+            streamed.prepare()
+        clf = UnmixClassifier(streamed.used_priors, **options, verbose=table.verbose)
+        sample = streamed.sample()
+        sets = sample.pop(table.set_column).to_numpy()
+        with naming(table.rows):
+            clf.fit_shuffled(sample, sets, streamed.rows, streamed.encoder, streamed.checkpoint)
+        if clf.model_ == "boosting":
+            click.echo(
+                f"note: boosting trains in memory, on a random sample of {len(sample):,} of "
+                f"{streamed.num_rows:,} rows; linear and mlp take all of them",
+                err=True,
+            )
+        judged = streamed.judged()
+        sets = judged.pop(table.set_column).to_numpy()
+        yield clf, judged, sets
+
+
+def _identity(path: str) -> list[Any]:
+    """Return what tells a file from another one, or from itself after a change."""
+    status = os.stat(path)
+    return [os.path.realpath(path), status.st_size, status.st_mtime_ns]
 
 
 def _features(rows: str, set_column: str, drop: tuple[str, ...]) -> list[str]:

@@ -54,11 +54,11 @@ target_option = click.option(
 @contextmanager
 def about_rows(rows: str, frame: pd.DataFrame) -> Iterator[None]:
     """Name the file in errors about its rows, which are counted from 1."""
+    from unmix.data.tables import naming
+
     frame.index += 1
-    try:
+    with naming(rows):
         yield
-    except InputError as error:
-        raise type(error)(f"{rows}: {error}") from error
 
 
 def target_of(given: float | dict[str, float] | None, classes: Any) -> Any:

@@ -24,8 +24,10 @@ def _names(ctx: Any, param: Any, value: str | None) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
 
 
-def _numbers(ctx: Any, param: Any, value: str) -> tuple[int, ...]:
+def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
     """Return a list such as 0,1,2."""
+    if value is None:
+        return None
     try:
         return tuple(dict.fromkeys(int(part) for part in value.split(",")))
     except ValueError:
@@ -35,14 +37,10 @@ def _numbers(ctx: Any, param: Any, value: str) -> tuple[int, ...]:
 @main.command()
 @click.argument("studies", nargs=-1, required=True, metavar="STUDY...")
 @click.option(
-    "--datasets",
-    callback=_names,
-    default="mnist,fashion-mnist,kmnist",
-    show_default=True,
-    help="Some of `unmix data`.",
+    "--datasets", callback=_names, help="Some of `unmix data`; the MNIST-like ones if left out."
 )
 @click.option("--methods", callback=_names, help="Some of the study's rows; all if left out.")
-@click.option("--seeds", callback=_numbers, default="0,1,2", show_default=True)
+@click.option("--seeds", callback=_numbers, help="Such as 0,1; 0,1,2 if left out.")
 @click.option("--recipe", default="fast", show_default=True, help="fast, or paper (300 epochs).")
 @click.option("--epochs", type=int, help="Instead of the recipe's.")
 @click.option("--scale", default=1.0, help="Share of the training rows to use.")
@@ -61,9 +59,9 @@ def _numbers(ctx: Any, param: Any, value: str) -> tuple[int, ...]:
 @json_option
 def reproduce(
     studies: tuple[str, ...],
-    datasets: tuple[str, ...],
+    datasets: tuple[str, ...] | None,
     methods: tuple[str, ...] | None,
-    seeds: tuple[int, ...],
+    seeds: tuple[int, ...] | None,
     recipe: str,
     epochs: int | None,
     scale: float,
@@ -79,12 +77,20 @@ def reproduce(
     STUDY is comparison, set-size, set-number, prior-noise, curves, noise-boxes or supervised;
     several share their runs. Stop it at any moment: the same command goes on where it stopped.
     """
-    from unmix.studies.grid import cell_title, check_methods, running_order, studies_named
+    from unmix.studies.grid import (
+        DATASETS,
+        SEEDS,
+        cell_title,
+        check_methods,
+        running_order,
+        studies_named,
+    )
     from unmix.studies.store import RunStore
     from unmix.studies.summary import summarize
 
     chosen = studies_named(studies)
     check_methods(methods or (), chosen)
+    datasets, seeds = datasets or DATASETS, seeds or SEEDS
     rows = [study.cells(datasets, methods, seeds, recipe, epochs, scale) for study in chosen]
     cells = running_order(row for part in rows for row in part)
     with RunStore(store_folder, create=not report_only) as store:
@@ -122,7 +128,7 @@ def _run(
             run_study(
                 cells,
                 store,
-                workers=len(os.sched_getaffinity(0)) if workers is None else workers,
+                workers=(os.cpu_count() or 1) if workers is None else workers,
                 data_folder=data_folder,
                 progress=progress,
                 note=(lambda line: click.echo(line, err=True)) if show else None,
@@ -142,7 +148,9 @@ def _numbers_of(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _print(summary: Summary) -> None:
-    """Print the errors of a study, ours beside the paper's."""
+    """Print the errors of a study, ours beside the paper's; what was not run is blank."""
+    from unmix.report.study_tables import mean_and_std
+
     click.echo(f"{summary.study.title}: test error in percent, mean (deviation) over seeds")
     line = "{:14} {:>9} {:14} {:12} {:>14} {:>18} {:>14}"
     head = ("dataset", "", "", "", "last epoch", "chosen label-free", "paper")
@@ -150,16 +158,10 @@ def _print(summary: Summary) -> None:
     for entry in (*summary.entries, *summary.supervised.values()):
         sets = f"{entry.num_sets} sets" if entry.num_sets else ""
         column = "" if entry.column == sets else entry.column
-        numbers = (
-            _number(entry.mean, entry.std),
-            _number(entry.selected_mean, entry.selected_std),
-            _number(*entry.paper) if entry.paper else "",
+        pairs = (
+            (entry.mean, entry.std),
+            (entry.selected_mean, entry.selected_std),
+            entry.paper or (None, None),
         )
+        numbers = ("" if mean is None else mean_and_std(mean, std) for mean, std in pairs)
         click.echo(line.format(entry.dataset, sets, column, entry.row, *numbers).rstrip())
-
-
-def _number(mean: float | None, std: float | None) -> str:
-    """Return a mean and its deviation as far as they are known."""
-    if mean is None:
-        return ""
-    return f"{mean:.2f}" if std is None else f"{mean:.2f} ({std:.2f})"

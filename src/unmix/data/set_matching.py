@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from unmix.data.wording import listed, quoted
 from unmix.errors import InputError
 
-__all__ = ["match_ids"]
+__all__ = ["match_ids", "refuse_unused"]
 
 
 def match_ids(
@@ -62,16 +62,23 @@ def match_ids(
         raise InputError(_no_prior(absent, known, source))
     has_rows = np.zeros(len(known), dtype=bool)
     has_rows[positions] = True
-    if unused == "error" and not has_rows.all():
-        idle = [set_id for set_id, position in known.items() if not has_rows[position]]
-        raise InputError(
-            f"{_sets(len(idle))} of {source} {_have(len(idle))} no rows: {listed(idle)}; "
-            "remove their priors or allow unused ones (--allow-unused-priors)."
-        )
+    if unused == "error":
+        refuse_unused(has_rows, known, source)
     if unused == "keep":
         has_rows[:] = True
     new_position = np.cumsum(has_rows) - 1
     return new_position[positions][codes], np.flatnonzero(has_rows)
+
+
+def refuse_unused(has_rows: NDArray[np.bool_], known: Mapping[Hashable, int], source: str) -> None:
+    """Raise InputError, with their names, if some of the known sets (m,) have no rows."""
+    if has_rows.all():
+        return
+    idle = [set_id for set_id, position in known.items() if not has_rows[position]]
+    raise InputError(
+        f"{_sets(len(idle))} of {source} {_have(len(idle))} no rows: {listed(idle)}; "
+        "remove their priors or allow unused ones (--allow-unused-priors)."
+    )
 
 
 def _as_column(set_values: Any) -> Any:

@@ -67,6 +67,20 @@ class UnlabeledSets:
         """The number of sets m."""
         return len(self.set_priors)
 
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row."""
+        return tuple(self.x.shape[1:])
+
+    @property
+    def part_sizes(self) -> tuple[int, ...]:
+        """Rows in each part; here there is one. `ShuffledSets` has more."""
+        return (len(self),)
+
+    def part(self, position: int) -> UnlabeledSets:
+        """Return a part of the rows that is in memory: all of them."""
+        return self
+
     @cached_property
     def set_sizes(self) -> Array:
         """Rows in each set, shape (m,)."""

@@ -8,6 +8,7 @@ written; a number in Parquet is written in the shortest way, so 7.0 is the set `
 This module does not know what a set prior is or which columns are features.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -27,6 +28,7 @@ __all__ = [
     "column_names",
     "count_rows",
     "infer_dtypes",
+    "naming",
     "open_table",
     "read_rows",
     "require_column",
@@ -168,6 +170,15 @@ def require_column(table: Table, name: str) -> None:
     raise InputError(
         f"{table.path} has no column {name!r}; {hint}It has {listed(table.columns, 10)}."
     )
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Put the name of a file before errors about its rows."""
+    try:
+        yield
+    except InputError as error:
+        raise type(error)(f"{os.fspath(path)}: {error}") from error
 
 
 def _types(

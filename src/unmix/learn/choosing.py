@@ -23,6 +23,7 @@ Array = np.ndarray[Any, Any]
 
 BASELINE = "baseline"
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
+LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 
 
 def leave_sets_out(
@@ -37,7 +38,9 @@ def leave_sets_out(
     """Return how well each method predicts the share of sets it has not seen.
 
     Formula: the root of the mean squared difference between stated and predicted share over all
-    sets, each hidden once, weighted by their rows; K classes: summed over classes.
+    sets, each hidden once, weighted by their rows; K classes: summed over classes. Hidden sets
+    with fewer than 20 rows are taken together with others of similar shares: their union has the
+    mean of their shares, and enough rows to see it.
 
     Parameters
     ----------
@@ -64,29 +67,33 @@ def leave_sets_out(
     if len(present) < LEAST_SETS:
         return {}
     stated = first.transition.prior_matrix.numpy()
-    predicted = {name: np.full_like(stated, np.nan) for name in (*_names(setups), BASELINE)}
+    # Two classes have one share each: the other is its complement, not a second error.
+    columns = slice(1, 2) if first.transition.binary else slice(None)
+    errors = dict.fromkeys((*_names(setups), BASELINE), 0.0)
     for hidden in _folds(stated, present, min(folds, len(present)), rng):
         mask = np.isin(first.set_index, hidden)
+        group = _grouped(stated, first.set_sizes, hidden)
+        rows = np.bincount(group[first.set_index[mask]])
+        sums = [np.bincount(group[hidden], (first.set_sizes * s)[hidden]) for s in stated.T]
+        truth = np.stack(sums, axis=1) / rows[:, None]  # (groups, K)
+        predicted: dict[str, Array] = {}
         try:
             for setup in setups:
                 view = views[setup.model_name]
                 kept = _only(view, ~mask)
                 learner = fit_learner(kept, setup, categorical=categorical)
                 part = view.rows(mask)
-                shares = predicted_shares(
-                    learner.logits(part.x), part, setup.method, learner.base_prior
+                joined = replace(part, set_index=group[part.set_index], set_priors=truth)
+                predicted[setup.method] = predicted_shares(
+                    learner.logits(part.x), joined, setup.method, learner.base_prior
                 )
-                predicted[setup.method][hidden] = shares[hidden]
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return {}
-        predicted[BASELINE][hidden] = kept.transition.pooled.numpy()
-    weights = first.set_sizes[present] / first.set_sizes.sum()
-    # Two classes have one share each: the other is its complement, not a second error.
-    columns = slice(1, 2) if first.transition.binary else slice(None)
-    return {
-        name: float(np.sqrt(weights @ ((shares - stated)[present, columns] ** 2).sum(axis=1)))
-        for name, shares in predicted.items()
-    }
+        predicted[BASELINE] = kept.transition.pooled.numpy()
+        for name, shares in predicted.items():
+            squares = ((shares - truth)[:, columns] ** 2).sum(axis=1)
+            errors[name] += float(rows @ squares) / len(first)
+    return {name: float(np.sqrt(error)) for name, error in errors.items()}
 
 
 def predicted_shares(logits: Array, sets: UnlabeledSets, method: str, base_prior: Array) -> Array:
@@ -151,6 +158,19 @@ def _thinned(
         return needed
     chosen = held_out_rows(first.set_index, max_rows / len(first), rng).nonzero()[0]
     return {name: view.rows(chosen) for name, view in needed.items()}
+
+
+def _grouped(stated: Array, sizes: Array, hidden: Array) -> Array:
+    """Number the hidden sets, small ones of similar shares alike, (m,); -1 for all others."""
+    large = hidden[sizes[hidden] >= LEAST_ROWS]
+    small = hidden[sizes[hidden] < LEAST_ROWS]
+    small = small[np.argsort(stated[small, -1], kind="stable")]
+    group = np.full(len(stated), -1)
+    group[large] = np.arange(len(large))
+    group[small] = (
+        len(large) + np.unique((np.cumsum(sizes[small]) - 1) // LEAST_ROWS, return_inverse=True)[1]
+    )
+    return group
 
 
 def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:

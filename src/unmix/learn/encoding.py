@@ -28,12 +28,13 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from unmix.data.wording import listed
 from unmix.errors import InputError
 
-__all__ = ["CategoryColumn", "EmptyColumn", "NumberColumn", "TableEncoder"]
+__all__ = ["CategoryColumn", "EmptyColumn", "NumberColumn", "TableEncoder", "TableSummary"]
 
 FloatArray = npt.NDArray[np.float64]
 
 VERSION = 1
 MAX_CATEGORIES = 30
+MOST_WORDS = 100_000  # of a text column that comes in blocks; beyond, the rarest are forgotten
 LARGEST = 1e150  # the square of a larger number overflows
 # No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
 FARTHEST = 1e6
@@ -80,6 +81,45 @@ class EmptyColumn:
 
 Column = NumberColumn | CategoryColumn | EmptyColumn
 KINDS: dict[str, type[Column]] = {c.kind: c for c in (NumberColumn, CategoryColumn, EmptyColumn)}
+
+
+class TableSummary:
+    """What is learned of a training table, which may come in blocks of rows.
+
+    A text column with more than 100,000 different words may lose count of the rarest.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def add(self, frame: Any) -> None:
+        """Look at rows: a DataFrame, or an array of numbers, shape (n, d).
+
+        Raises
+        ------
+        InputError
+            A column cannot be used; the message says which and why.
+        """
+        table = _table(frame)
+        places = _places(table)
+        repeated = [name for name, found in places.items() if len(found) > 1]
+        if repeated:
+            raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
+        for name, at in places.items():
+            self._seen.setdefault(name, _Seen(name)).add(table.iloc[:, at[0]])
+        words = [name for name, column in self._seen.items() if column.words]
+        if words and not isinstance(frame, pd.DataFrame):
+            raise InputError(f"column {words[0]!r} of the array holds text; give a DataFrame")
+
+    def encoder(self) -> TableEncoder:
+        """Return the encoder of such tables, or say that no column tells rows apart."""
+        encoder = TableEncoder([column.summary() for column in self._seen.values()])
+        if not encoder.feature_names:
+            raise InputError(
+                f"no column varies ({listed(encoder.columns)}), so the rows cannot be told apart; "
+                "add columns that differ between rows"
+            )
+        return encoder
 
 
 class TableEncoder:
@@ -139,22 +179,9 @@ class TableEncoder:
         InputError
             A column cannot be used, or no column says anything; the message says which and why.
         """
-        table = _table(frame)
-        places = _places(table)
-        repeated = [name for name, found in places.items() if len(found) > 1]
-        if repeated:
-            raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
-        summaries = [_summary(table.iloc[:, at[0]], name) for name, at in places.items()]
-        words = [c.name for c in summaries if isinstance(c, CategoryColumn)]
-        if words and not isinstance(frame, pd.DataFrame):
-            raise InputError(f"column {words[0]!r} of the array holds text; give a DataFrame")
-        encoder = cls(summaries)
-        if not encoder.feature_names:
-            raise InputError(
-                f"no column varies ({listed(encoder.columns)}), so the rows cannot be told apart; "
-                "add columns that differ between rows"
-            )
-        return encoder
+        summary = TableSummary()
+        summary.add(frame)
+        return summary.encoder()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole state as JSON values."""
@@ -347,27 +374,60 @@ def _places(table: pd.DataFrame) -> dict[str, list[int]]:
     return places
 
 
-def _summary(series: pd.Series[Any], name: str) -> Column:
-    """Learn what has to be remembered of one training column."""
-    if _holds_numbers(series, name):
-        values = _numbers(series, name)
+class _Seen:
+    """What has been seen so far of one training column."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count, self.mean, self.variance = 0, 0.0, 0.0
+        self.low, self.high = np.inf, -np.inf
+        self.missing = False
+        self.words: Counter[str] = Counter()
+        self.forgotten = False
+
+    def add(self, series: pd.Series[Any]) -> None:
+        """Look at further rows."""
+        if _holds_numbers(series, self.name):
+            self._add_numbers(_numbers(series, self.name))
+        else:
+            self._add_words(series)
+
+    def summary(self) -> Column:
+        """Return what has to be remembered."""
+        if self.words:
+            by_count = sorted(self.words, key=lambda word: (-self.words[word], word))
+            kept = sorted(by_count[:MAX_CATEGORIES])
+            rare = self.forgotten or len(self.words) > len(kept)
+            return CategoryColumn(self.name, tuple(kept), rare, self.missing)
+        if not self.count:
+            return EmptyColumn(self.name)
+        deviation = float(np.sqrt(self.variance))
+        flat = self.low == self.high or deviation <= FLAT * abs(self.mean)
+        return NumberColumn(self.name, self.mean, 0.0 if flat else deviation, self.missing)
+
+    def _add_numbers(self, values: FloatArray) -> None:
         present = ~np.isnan(values)
-        missing = not present.all()
-        values = values[present] if missing else values
+        if not present.all():
+            self.missing = True
+            values = values[present]
         if not len(values):
-            return EmptyColumn(name)
-        mean, deviation = float(values.mean()), float(values.std())
-        flat = values.min() == values.max() or deviation <= FLAT * abs(mean)
-        return NumberColumn(name, mean, 0.0 if flat else deviation, missing)
-    codes, uniques = pd.factorize(series)
-    counts: Counter[str] = Counter()
-    for value, count in zip(uniques, np.bincount(codes[codes >= 0]), strict=True):
-        counts[_text(value)] += int(count)
-    if not counts:
-        return EmptyColumn(name)
-    kept = sorted(counts, key=lambda word: (-counts[word], word))[:MAX_CATEGORIES]
-    missing = bool((codes < 0).any())
-    return CategoryColumn(name, tuple(sorted(kept)), len(counts) > len(kept), missing)
+            return
+        self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
+        self.count += len(values)
+        share = len(values) / self.count
+        step = float(values.mean()) - self.mean
+        between = step**2 * share * (1 - share)
+        self.variance = (1 - share) * self.variance + share * float(values.var()) + between
+        self.mean += share * step
+
+    def _add_words(self, series: pd.Series[Any]) -> None:
+        if len(self.words) > MOST_WORDS:
+            self.words = Counter(dict(self.words.most_common(MOST_WORDS // 2)))
+            self.forgotten = True
+        codes, uniques = pd.factorize(series)
+        self.missing |= bool((codes < 0).any())
+        for value, count in zip(uniques, np.bincount(codes[codes >= 0]), strict=True):
+            self.words[_text(value)] += int(count)
 
 
 def _holds_numbers(series: pd.Series[Any], name: str) -> bool:

@@ -23,7 +23,9 @@ from torch import nn
 from unmix.core.transition import Transition
 from unmix.data.priors import Priors, match_sets
 from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
+from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.choosing import BASELINE, best_model, leave_sets_out
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.learners import Setup, fit_learner, move_logits, set_log_loss
@@ -135,21 +137,72 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         frame = self._frame(X, reset=True)
         priors, set_index = self._match(sets, len(frame))
-        if self.set_priors is not None and not self.allow_set_feature:
-            _refuse_set_feature(frame, sets, set_index)
+        self._refuse_set_feature(frame, sets, set_index)
+        return self._learn(frame, set_index, priors, TableEncoder.fit(frame))
+
+    def fit_shuffled(
+        self,
+        sample: pd.DataFrame,
+        sample_sets: Any,
+        rows: ShuffledSets,
+        encoder: TableEncoder,
+        checkpoint: Checkpoint | None = None,
+    ) -> Self:
+        """Learn from rows on disk; boosting, which wants them in memory, from a sample of them.
+
+        Parameters
+        ----------
+        sample : data frame, shape (n, d)
+            A random sample of the rows, as they were before encoding: the model, the method and
+            the regularisation are chosen on it.
+        sample_sets : array, shape (n,)
+            The set id of each row of the sample.
+        rows : ShuffledSets
+            All rows as `encoder` makes them. Its sets must be those of `set_priors`; its target
+            prior is not looked at.
+        encoder : TableEncoder
+        checkpoint : Checkpoint, optional
+            With it a fit that was killed goes on where it was.
+        """
+        frame = self._frame(sample, reset=True)
+        given = self.set_priors
+        known = given if isinstance(given, Priors) else Priors.from_mapping(given)
+        priors = self.binary_priors(known)
+        set_index, _ = match_sets(sample_sets, priors, unused="keep")
+        self._refuse_set_feature(frame, sample_sets, np.unique(set_index, return_inverse=True)[1])
+        return self._learn(frame, set_index, priors, encoder, rows, checkpoint)
+
+    def _learn(
+        self,
+        frame: pd.DataFrame,
+        set_index: Array,
+        priors: Priors,
+        encoder: TableEncoder,
+        shuffled: ShuffledSets | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> Self:
+        """Choose a model and a method by rows in memory and fit them, to rows on disk if given."""
         errors = self._prior_errors(priors)
-        target = self._target(priors, np.bincount(set_index, minlength=len(priors)))
-        self.encoder_ = TableEncoder.fit(frame)
+        sizes = np.bincount(set_index, minlength=len(priors))
+        target = self._target(priors, sizes if shuffled is None else shuffled.set_sizes)
+        self.encoder_ = encoder
         seed = int(check_random_state(self.random_state).randint(2**31))
-        views = _Views(self.encoder_, frame, set_index, priors, target)
+        views = _Views(encoder, frame, set_index, priors, target)
         setup = self._choose(views, seed)
-        with progress_bar(f"{setup.model_name} {setup.method}", enabled=self.verbose) as progress:
+        sets: UnlabeledSets | ShuffledSets = views[setup.model_name]
+        if shuffled is not None and setup.model_name != "boosting":
+            del views[setup.model_name]  # from here on memory is for the rows on disk
+            sets = replace(shuffled, set_priors=priors.set_priors, target_prior=target)
+        label = f"{setup.model_name} {setup.method}"
+        unit = "" if setup.model_name == "boosting" else "rows"
+        with progress_bar(label, enabled=self.verbose, unit=unit) as progress:
             self.learner_ = fit_learner(
-                views[setup.model_name],
+                sets,
                 setup,
-                categorical=self.encoder_.categorical,
+                categorical=encoder.categorical,
                 prior_errors=errors,
                 progress=progress,
+                checkpoint=checkpoint,
             )
         self.classes_ = self._class_names(priors)
         self.set_ids_ = priors.set_ids
@@ -158,7 +211,7 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.prior_errors_ = errors
         self.method_, self.model_ = setup.method, setup.model_name
         self.history_ = self.learner_.history
-        self.set_sizes_ = np.bincount(set_index, minlength=len(priors))
+        self.set_sizes_ = sets.set_sizes
         self.target_prior_ = views.transition.target.numpy()
         return self
 
@@ -270,6 +323,11 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             priors = known.keep(used)
         _check_lengths(num_rows, set_index)
         return priors, set_index
+
+    def _refuse_set_feature(self, frame: pd.DataFrame, sets: Any, set_index: Array) -> None:
+        """Refuse a feature that names the set, unless that is allowed or sets are labels."""
+        if self.set_priors is not None and not self.allow_set_feature:
+            _refuse_set_feature(frame, sets, set_index)
 
     @staticmethod
     def binary_priors(priors: Priors) -> Priors:

@@ -17,7 +17,9 @@ from torch import nn
 from unmix.core.losses import ssc_cross_entropy
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
+from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
 from unmix.learn.models import build_model
 from unmix.learn.recipes import RECIPES
@@ -38,6 +40,8 @@ MethodName = Literal["ssc", "proportion"]
 
 # Share of the rows that early stopping looks at.
 HELD_OUT = 0.1
+# Rows that a network sees in all its epochs, if there are so many: beyond it they are fewer.
+ENOUGH_ROWS = 50_000_000
 
 
 class Fit(Protocol):
@@ -97,32 +101,35 @@ class Learner:
 
 
 def fit_learner(
-    sets: UnlabeledSets,
+    sets: UnlabeledSets | ShuffledSets,
     setup: Setup,
     *,
     categorical: Sequence[int] = (),
     prior_errors: Array | None = None,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> Learner:
     """Fit a model by a method.
 
     Parameters
     ----------
-    sets : UnlabeledSets
+    sets : UnlabeledSets or ShuffledSets
         `x` as the model takes it: a matrix for linear models and networks; for boosting with
-        NaN for missing values and codes in the `categorical` columns.
+        NaN for missing values and codes in the `categorical` columns, and in memory.
     setup : Setup
     categorical : sequence of int
         Columns of `x` that hold categories; for boosting.
     prior_errors : array, shape (m,), optional
         Standard errors of the set priors.
     progress : function (done, total, text), optional
+        Counts rows; for boosting rounds.
+    checkpoint : Checkpoint, optional
+        Lets linear models and networks go on after an interruption.
     """
-    if setup.model == "linear":
-        return _fit_linear(sets, setup, prior_errors)
     if setup.model == "boosting":
-        return _fit_boosting(sets, setup, categorical, prior_errors, progress)
-    return _fit_network(sets, setup, prior_errors, progress)
+        return _fit_boosting(sets.part(0), setup, categorical, prior_errors, progress)
+    fit = _fit_linear if setup.model == "linear" else _fit_network
+    return fit(sets, setup, prior_errors, progress, checkpoint)
 
 
 def set_log_loss(logits: Array, transition: Transition, set_index: Array) -> float:
@@ -141,14 +148,28 @@ def move_logits(logits: Array, from_prior: Array, to_prior: Array) -> Array:
     return np.asarray(logits + (shift[1] - shift[0] if logits.ndim == 1 else shift))
 
 
-def _fit_linear(sets: UnlabeledSets, setup: Setup, prior_errors: Array | None) -> Learner:
+def _fit_linear(
+    sets: UnlabeledSets | ShuffledSets,
+    setup: Setup,
+    prior_errors: Array | None,
+    progress: Progress | None,
+    checkpoint: Checkpoint | None,
+) -> Learner:
     """Fit by L-BFGS, its regularisation chosen without labels if it is not given."""
     from unmix.learn.linear import choose_l2, fit_linear
 
     l2 = setup.l2
     if l2 is None:
-        l2 = choose_l2(sets, method=setup.method, rng=np.random.default_rng(setup.seed))
-    fit = fit_linear(sets, method=setup.method, l2=l2, prior_errors=prior_errors)
+        rng = np.random.default_rng(setup.seed)
+        l2 = choose_l2(sets.part(0), method=setup.method, rng=rng)
+    fit = fit_linear(
+        sets,
+        method=setup.method,
+        l2=l2,
+        prior_errors=prior_errors,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
     setup = replace(setup, l2=l2)
     return Learner(setup, fit, _classes(fit.base_prior), fit.set_priors, [])
 
@@ -183,7 +204,11 @@ def _fit_boosting(
 
 
 def _fit_network(
-    sets: UnlabeledSets, setup: Setup, prior_errors: Array | None, progress: Progress | None
+    sets: UnlabeledSets | ShuffledSets,
+    setup: Setup,
+    prior_errors: Array | None,
+    progress: Progress | None,
+    checkpoint: Checkpoint | None,
 ) -> Learner:
     """Train the MLP or a copy of the user's module, the epoch chosen on held-out rows."""
     transition = sets.transition
@@ -193,9 +218,9 @@ def _fit_network(
     if isinstance(setup.model, nn.Module):
         module = copy.deepcopy(setup.model)
     elif setup.model == "mlp":
-        options = {"row_shape": list(sets.x.shape[1:]), "prior": prior.tolist()}
+        options = {"row_shape": list(sets.row_shape), "prior": prior.tolist()}
         start = prior[1] if transition.binary else prior
-        module = build_model("mlp", sets.x.shape[1:], start, seed=setup.seed)
+        module = build_model("mlp", sets.row_shape, start, seed=setup.seed)
     else:
         raise InputError(
             "model must be 'auto', 'linear', 'boosting', 'mlp' or a torch module; "
@@ -207,7 +232,14 @@ def _fit_network(
     # Small tables need small batches to take enough steps; proportion matching needs many rows
     # of a set in a batch (see `methods.METHODS`).
     batch_size = int(np.clip(len(kept) // 64, 32, 256)) if setup.method == "ssc" else 1024
-    recipe = replace(RECIPES["fast"], epochs=setup.epochs, batch_size=batch_size)
+    epochs = min(setup.epochs, max(1, round(ENOUGH_ROWS / len(kept))))
+    recipe = replace(RECIPES["fast"], epochs=epochs, batch_size=batch_size)
+
+    def rows_done(batches: int, all_batches: int, text: str) -> None:
+        if progress is not None:
+            total = epochs * len(kept)
+            progress(total * batches // all_batches, total, text)
+
     trained = train(
         module,
         kept,
@@ -216,7 +248,8 @@ def _fit_network(
         seed=setup.seed,
         held_out=held_out if setup.method == "ssc" else None,
         prior_errors=prior_errors,
-        progress=progress,
+        progress=rows_done if progress else None,
+        checkpoint=checkpoint,
     )
     fit = NetworkFit(trained.selected, options)
     return Learner(setup, fit, prior, trained.set_priors, trained.history)

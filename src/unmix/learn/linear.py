@@ -1,14 +1,15 @@
 """The linear learner: logits x w + b, fitted to all rows at once by L-BFGS in float64.
 
 Two criteria, one per assumption: surrogate set classification (sets share p(x | class)) and
-matching of proportions (sets share p(class | x)). A criterion is a function of the logits, and of
-the set priors where they are learned too; this file adds the penalty and the affine map. It knows
-no tables and no labels.
+matching of proportions (sets share p(class | x)). A criterion is a sum over rows of a function of
+the logits, and of the set priors where they are learned too; this file adds the penalty and the
+affine map. Rows may lie on disk: they are taken block by block. It knows no tables and no labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +25,9 @@ from unmix.core.shares import share_by_mean
 from unmix.core.simplex import set_sums
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
+from unmix.learn.checkpoint import Checkpoint
 
 __all__ = ["LinearFit", "choose_l2", "fit_linear"]
 
@@ -32,8 +35,15 @@ FloatArray = npt.NDArray[np.float64]
 Method = Literal["ssc", "proportion"]
 Progress = Callable[[int, int, str], None]
 Splits = list[tuple[UnlabeledSets, UnlabeledSets]]
-# (logits, free log-odds of set priors) -> value, derivative by the first, by the second
-Criterion = Callable[[FloatArray, FloatArray], tuple[float, FloatArray, FloatArray]]
+Sets = UnlabeledSets | ShuffledSets
+IntArray = npt.NDArray[np.int64]
+# (logits, set of each row) -> value, derivative by the logits, by the free log-odds
+BlockValue = Callable[[FloatArray, IntArray], tuple[float, FloatArray, FloatArray]]
+# What the criterion is at one point: a part that needs no rows, and the sum over blocks of rows.
+AtPoint = tuple[float, FloatArray, BlockValue]
+# (function that goes through all logits, free log-odds of set priors) -> AtPoint
+Sweep = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
+Criterion = Callable[[Sweep, FloatArray], AtPoint]
 
 L2_CANDIDATES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 MAX_ITER = 200
@@ -47,6 +57,8 @@ SMALLEST_SHARE = 1e-100
 MOST_ROWS = 250
 # Below this many numbers in x, threads of BLAS and torch wait for each other more than they help.
 FEW_NUMBERS = 2_000_000
+BLOCK_ROWS = 16_384  # of rows on disk: what stays in the processor's cache
+SAVE_SECONDS = 10.0
 NOTHING = np.empty(0)
 
 
@@ -73,20 +85,21 @@ class LinearFit:
 
 
 def fit_linear(
-    sets: UnlabeledSets,
+    sets: Sets,
     *,
     method: Method,
     l2: float,
     prior_errors: npt.ArrayLike | None = None,
     max_iter: int = MAX_ITER,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> LinearFit:
     """Fit a linear model to sets whose rows are a matrix.
 
     Parameters
     ----------
-    sets : UnlabeledSets
-        With `x` of shape (n, d), standardised.
+    sets : UnlabeledSets or ShuffledSets
+        With rows of shape (n, d), standardised; on disk they are read once or twice for each step.
     method : 'ssc' or 'proportion'
         Minimise the mean SSC cross-entropy, or the distance between the share of each set and the
         mean predicted probability of its rows.
@@ -98,7 +111,9 @@ def fit_linear(
         well-known shares count more.
     max_iter : int
         Most steps of L-BFGS.
-    progress : function (steps done, most steps, text), optional
+    progress : function (rows done in this pass, rows, text), optional
+    checkpoint : Checkpoint, optional
+        Where to save the values found so far; with them a later call comes to the same result.
 
     Notes
     -----
@@ -117,7 +132,7 @@ def fit_linear(
     _check_sets(sets)
     if not (np.isfinite(l2) and l2 >= 0):
         raise InputError(f"l2 must be a finite number of at least 0; got {l2}")
-    return rule.fit(sets, l2, errors, max_iter, progress)
+    return rule.fit(sets, l2, errors, max_iter, progress, checkpoint)
 
 
 def choose_l2(
@@ -184,11 +199,12 @@ def _share_error(fit: LinearFit, sets: UnlabeledSets) -> float:
 
 
 def _fit_ssc(
-    sets: UnlabeledSets,
+    sets: Sets,
     l2: float,
     errors: FloatArray,
     max_iter: int = MAX_ITER,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> LinearFit:
     """Minimise the SSC cross-entropy, and refine the set priors that have errors."""
     transition = sets.transition
@@ -202,12 +218,13 @@ def _fit_ssc(
     # Log-odds in units in which they curve about as much as the weights: steps are half as many.
     unit = 1 / np.sqrt(transition.set_weights.numpy()[learned])
     if learned.any():
-        criterion = _refining_criterion(sets, transition, learned, errors[learned], unit)
+        criterion = _refining_criterion(transition, len(sets), learned, errors[learned], unit)
         free = logit(np.clip(stated[learned], START_MARGIN, 1 - START_MARGIN)) / unit
     else:
-        criterion, free = _ssc_criterion(sets, transition), NOTHING
+        criterion, free = _ssc_criterion(transition, len(sets)), NOTHING
     bias = _start(target, transition.binary)
-    weights, bias, free, result = _minimise(sets.x, criterion, bias, free, l2, max_iter, progress)
+    objective = _Objective(sets, criterion, bias, free, l2, progress)
+    weights, bias, free, result = _minimise(objective, max_iter, checkpoint)
     priors = stated.copy()
     if learned.any():
         priors[learned] = expit(free * unit)
@@ -215,87 +232,106 @@ def _fit_ssc(
 
 
 def _fit_proportion(
-    sets: UnlabeledSets,
+    sets: Sets,
     l2: float,
     errors: FloatArray,
     max_iter: int = MAX_ITER,
     progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> LinearFit:
     """Minimise the distance between the shares of the sets and the mean probabilities."""
     priors = np.asarray(sets.set_priors, dtype=np.float64)
     pooled = _pooled(sets)
     criterion = _proportion_criterion(sets, _reliability(sets, errors))
     bias = _start(pooled, priors.ndim == 1)
-    weights, bias, _, result = _minimise(sets.x, criterion, bias, NOTHING, l2, max_iter, progress)
+    objective = _Objective(sets, criterion, bias, NOTHING, l2, progress)
+    weights, bias, _, result = _minimise(objective, max_iter, checkpoint)
     return _linear_fit(weights, bias, pooled, priors, result)
 
 
-def _ssc_criterion(sets: UnlabeledSets, transition: Transition) -> Criterion:
+def _ssc_criterion(transition: Transition, num_rows: int) -> Criterion:
     """Return the mean SSC cross-entropy with its closed-form gradient."""
-    set_index = _index(sets)
 
-    def criterion(logits: FloatArray, _: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        z = torch.from_numpy(logits)
-        value = ssc_cross_entropy(z, set_index, transition).mean()
-        gradient = ssc_cross_entropy_gradient(z, set_index, transition) / len(z)
+    def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
+        z, set_index = torch.from_numpy(logits), torch.from_numpy(index)
+        value = ssc_cross_entropy(z, set_index, transition).sum() / num_rows
+        gradient = ssc_cross_entropy_gradient(z, set_index, transition) / num_rows
         return float(value), gradient.numpy(), NOTHING
 
-    return criterion
+    return lambda sweep, free: (0.0, NOTHING, of_block)
 
 
 def _refining_criterion(
-    sets: UnlabeledSets,
     transition: Transition,
+    num_rows: int,
     learned: npt.NDArray[np.bool_],
     errors: FloatArray,
     unit: FloatArray,
 ) -> Criterion:
     """Return the mean SSC cross-entropy as a function of the learned set priors too."""
-    set_index = _index(sets)
     chosen = torch.from_numpy(learned)
     stated, deviation = transition.set_priors[chosen], torch.from_numpy(errors)
     units = torch.from_numpy(unit)
 
-    def criterion(logits: FloatArray, free: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        z = torch.from_numpy(logits).requires_grad_()
+    def at_point(sweep: Sweep, free: FloatArray) -> AtPoint:
         log_odds = torch.from_numpy(free).requires_grad_()
-        refined = torch.sigmoid(log_odds * units)
-        priors = transition.set_priors.masked_scatter(chosen, refined)
-        moved = Transition.unchecked(
-            torch.stack((1 - priors, priors), dim=1),
-            transition.set_weights,
-            transition.target,
-            binary=True,
-        )
-        penalty = (((refined - stated) / deviation) ** 2).sum() / (2 * len(z))
-        value = ssc_cross_entropy(z, set_index, moved).mean() + penalty
-        by_logits, by_log_odds = torch.autograd.grad(value, (z, log_odds))
-        return value.item(), by_logits.numpy(), by_log_odds.numpy()
+        penalty = (((_refined(log_odds) - stated) / deviation) ** 2).sum() / (2 * num_rows)
+        (by_log_odds,) = torch.autograd.grad(penalty, log_odds)
 
-    return criterion
+        def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
+            z = torch.from_numpy(logits).requires_grad_()
+            priors = transition.set_priors.masked_scatter(chosen, _refined(log_odds))
+            moved = Transition.unchecked(
+                torch.stack((1 - priors, priors), dim=1),
+                transition.set_weights,
+                transition.target,
+                binary=True,
+            )
+            value = ssc_cross_entropy(z, torch.from_numpy(index), moved).sum() / num_rows
+            by_logits, by_log_odds = torch.autograd.grad(value, (z, log_odds))
+            return value.item(), by_logits.numpy(), by_log_odds.numpy()
+
+        return penalty.item(), by_log_odds.numpy(), of_block
+
+    def _refined(log_odds: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(log_odds * units)
+
+    return at_point
 
 
-def _proportion_criterion(sets: UnlabeledSets, set_weights: FloatArray) -> Criterion:
+def _proportion_criterion(sets: Sets, set_weights: FloatArray) -> Criterion:
     """Return the weighted cross-entropy between stated shares and mean probabilities."""
-    index = sets.set_index
     rows = np.maximum(sets.set_sizes, 1)  # sets without rows have no weight
     weighted = set_weights * _columns(sets.set_priors).T  # (K, m)
+    in_memory = len(sets.part_sizes) == 1  # in one block, whose probabilities are needed twice
 
     # One row per class, here only: sums and products over rows are then five times as fast.
-    def criterion(logits: FloatArray, _: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        binary = logits.ndim == 1
-        eta = np.stack((expit(-logits), expit(logits))) if binary else softmax(logits.T, axis=0)
-        sums = np.stack([set_sums(of_class, index, len(rows)) for of_class in eta])
+    def probabilities(logits: FloatArray) -> FloatArray:
+        if logits.ndim == 1:
+            return np.stack((expit(-logits), expit(logits)))
+        return np.asarray(softmax(logits.T, axis=0))
+
+    def at_point(sweep: Sweep, _: FloatArray) -> AtPoint:
+        sums, kept = np.zeros_like(weighted), []
+        for logits, index in sweep():
+            eta = probabilities(logits)
+            sums += np.stack([set_sums(of_class, index, len(rows)) for of_class in eta])
+            if in_memory:
+                kept.append(eta)
         shares = np.maximum(sums / rows, SMALLEST_SHARE)  # (K, m)
-        slope = (-weighted / shares / rows)[:, index]  # by eta, (K, n)
-        gradient = eta * (slope - (eta * slope).sum(axis=0))
-        value = -float((weighted * np.log(shares)).sum())
-        return value, gradient[1] if binary else gradient.T, NOTHING
+        by_eta = -weighted / shares / rows
 
-    return criterion
+        def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
+            eta, slope = kept[0] if kept else probabilities(logits), by_eta[:, index]  # (K, n)
+            gradient = eta * (slope - (eta * slope).sum(axis=0))
+            return 0.0, gradient[1] if logits.ndim == 1 else gradient.T, NOTHING
+
+        return -float((weighted * np.log(shares)).sum()), NOTHING, of_block
+
+    return at_point
 
 
-def _reliability(sets: UnlabeledSets, errors: FloatArray) -> FloatArray:
+def _reliability(sets: Sets, errors: FloatArray) -> FloatArray:
     """Return how much the share of each set counts when shares are matched, summing to 1 (m,)."""
     pooled = _pooled(sets)
     variance = max(float((pooled * (1 - pooled)).mean()), SMALLEST_SHARE)
@@ -305,7 +341,7 @@ def _reliability(sets: UnlabeledSets, errors: FloatArray) -> FloatArray:
     return np.asarray(precision / precision.sum())
 
 
-def _pooled(sets: UnlabeledSets) -> FloatArray:
+def _pooled(sets: Sets) -> FloatArray:
     """Return the pooled prior (K,), of sets that need not tell the classes apart."""
     return np.asarray(sets.set_sizes @ _columns(sets.set_priors) / len(sets))
 
@@ -316,46 +352,112 @@ def _columns(shares: npt.ArrayLike) -> FloatArray:
     return np.stack((1 - shares, shares), axis=1) if shares.ndim == 1 else shares
 
 
-def _minimise(
-    x: npt.NDArray[Any],
-    criterion: Criterion,
-    bias: FloatArray,
-    free: FloatArray,
-    l2: float,
-    max_iter: int,
-    progress: Progress | None,
-) -> tuple[FloatArray, FloatArray, FloatArray, OptimizeResult]:
-    """Minimise criterion(x w + b, free) + l2 |w|^2 from w = 0 and return w, b, free, result."""
-    x = x.astype(np.float64)
-    shape = (x.shape[1], *bias.shape)
-    ends = np.cumsum([np.prod(shape, dtype=int), bias.size])
+class _Objective:
+    """criterion(x w + b, free) + l2 |w|^2 and its gradient, as functions of one long vector."""
 
-    def parts(point: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        weights, bias_now, free_now = np.split(point, ends)
-        return weights.reshape(shape), bias_now.reshape(bias.shape), free_now
+    def __init__(
+        self,
+        sets: Sets,
+        criterion: Criterion,
+        bias: FloatArray,
+        free: FloatArray,
+        l2: float,
+        progress: Progress | None,
+    ) -> None:
+        self.criterion, self.l2, self.progress = criterion, l2, progress
+        self.shapes = ((*sets.row_shape, *bias.shape), bias.shape, free.shape)
+        self.ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes])
+        self.start = np.concatenate((np.zeros(self.ends[0]), bias.ravel(), free))
+        self.num_rows, self.num_numbers = len(sets), len(sets) * int(self.ends[0])
+        self.passes = 0
+        self._sets = sets
+        self._in_memory: list[tuple[FloatArray, IntArray]] = []
+        if len(sets.part_sizes) == 1:
+            self._in_memory = [*_blocks(sets.part(0), len(sets))]
 
-    def objective(point: FloatArray) -> tuple[float, FloatArray]:
-        weights, bias_now, free_now = parts(point)
-        value, by_logits, by_free = criterion(x @ weights + bias_now, free_now)
-        by_weights = x.T @ by_logits + 2 * l2 * weights
-        gradient = (by_weights.ravel(), np.ravel(by_logits.sum(axis=0)), by_free)
-        return value + l2 * float((weights**2).sum()), np.concatenate(gradient)
+    def split(self, point: FloatArray) -> list[FloatArray]:
+        """Return weights, bias and free log-odds."""
+        pieces = np.split(point, self.ends[:-1])
+        return [piece.reshape(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
-    steps = 0
-
-    def after_step(_: FloatArray) -> None:
-        nonlocal steps
-        steps += 1
-        if progress:
-            progress(steps, max_iter, "fitting a linear model")
-
-    start = np.concatenate((np.zeros(ends[0]), bias.ravel(), free))
-    options: Any = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-10, "gtol": 1e-6}
-    with threadpool_limits(1 if x.size < FEW_NUMBERS else None):
-        result: OptimizeResult = minimize(  # type: ignore[call-overload]
-            objective, start, jac=True, method="L-BFGS-B", callback=after_step, options=options
+    def __call__(self, point: FloatArray) -> tuple[float, FloatArray]:
+        """Return the value and the gradient: a pass over the rows, or two."""
+        weights, bias, free = self.split(point)
+        value, by_free, of_block = self.criterion(
+            lambda: ((x @ weights + bias, index) for x, index in self._rows()), free
         )
-    return *parts(result.x), result
+        by_weights, by_bias = 2 * self.l2 * weights, np.zeros_like(bias)
+        for x, index in self._rows():
+            of_rows, by_logits, by_free_here = of_block(x @ weights + bias, index)
+            value += of_rows
+            by_weights = by_weights + x.T @ by_logits
+            by_bias = by_bias + by_logits.sum(axis=0)
+            by_free = by_free + by_free_here
+        value += self.l2 * float((weights**2).sum())
+        return value, np.concatenate((by_weights.ravel(), np.ravel(by_bias), by_free))
+
+    def _rows(self) -> Iterator[tuple[FloatArray, IntArray]]:
+        """Go through all rows in float64: one block if they are in memory, else many."""
+        self.passes += 1
+        done = 0
+        for x, index in self._in_memory or self._from_disk():
+            yield x, index
+            done += len(x)
+            if self.progress:
+                self.progress(done, self.num_rows, f"pass {self.passes} of a linear fit")
+
+    def _from_disk(self) -> Iterator[tuple[FloatArray, IntArray]]:
+        """Read part by part; blocks are no shorter than tables of all sets, which they meet."""
+        for position in range(len(self._sets.part_sizes)):
+            yield from _blocks(self._sets.part(position), max(BLOCK_ROWS, self._sets.num_sets))
+
+
+def _blocks(sets: UnlabeledSets, block_rows: int) -> Iterator[tuple[FloatArray, IntArray]]:
+    """Cut rows in memory into blocks, in the types that the criteria want."""
+    for first in range(0, len(sets), block_rows):
+        block = slice(first, first + block_rows)
+        yield sets.x[block].astype(np.float64), sets.set_index[block].astype(np.int64)
+
+
+def _minimise(
+    objective: _Objective, max_iter: int, checkpoint: Checkpoint | None
+) -> tuple[FloatArray, FloatArray, FloatArray, OptimizeResult]:
+    """Minimise from w = 0 and return w, b, free, result."""
+    recorded = objective if checkpoint is None else _recorded(objective, checkpoint)
+    options: Any = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-10, "gtol": 1e-6}
+    with threadpool_limits(1 if objective.num_numbers < FEW_NUMBERS else None):
+        result: OptimizeResult = minimize(
+            recorded, objective.start, jac=True, method="L-BFGS-B", options=options
+        )
+    weights, bias, free = objective.split(result.x)
+    return weights, bias, free, result
+
+
+def _recorded(
+    objective: _Objective, checkpoint: Checkpoint
+) -> Callable[[FloatArray], tuple[float, FloatArray]]:
+    """Return the objective with a memory on disk.
+
+    L-BFGS asks the same questions again if it gets the same answers, so the answers alone bring a
+    fit back to where it was cut off.
+    """
+    saved = checkpoint.load()
+    answers: list[FloatArray] = [] if saved is None else [*saved[0]["answers"].numpy()]
+    asked, last_save = 0, time.monotonic()
+
+    def recorded(point: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal asked, last_save
+        if asked == len(answers):
+            value, gradient = objective(point)
+            answers.append(np.concatenate(([value], gradient)))
+            if time.monotonic() - last_save >= SAVE_SECONDS:
+                checkpoint.save({"answers": torch.from_numpy(np.stack(answers))}, {})
+                last_save = time.monotonic()
+        answer = answers[asked]
+        asked += 1
+        return float(answer[0]), answer[1:]
+
+    return recorded
 
 
 def _start(prior: FloatArray, binary: bool) -> FloatArray:
@@ -388,14 +490,16 @@ def _index(sets: UnlabeledSets) -> torch.Tensor:
     return torch.from_numpy(sets.set_index).long()
 
 
-def _check_sets(sets: UnlabeledSets) -> None:
+def _check_sets(sets: Sets) -> None:
     """Refuse rows that are no matrix and priors that make no sense or tell nothing."""
-    if sets.x.ndim != 2:
-        raise InputError(f"a linear model takes rows of shape (n, d); got {sets.x.shape}")
-    finite = np.isfinite(sets.x).all(axis=1)
-    if not finite.all():
-        row = int(finite.argmin())
-        raise InputError(f"row {row} of x is not finite; encode missing values first")
+    if len(sets.row_shape) != 1:
+        shape = (len(sets), *sets.row_shape)
+        raise InputError(f"a linear model takes rows of shape (n, d); got {shape}")
+    if isinstance(sets, UnlabeledSets):  # rows on disk come from an encoder
+        finite = np.isfinite(sets.x).all(axis=1)
+        if not finite.all():
+            row = int(finite.argmin())
+            raise InputError(f"row {row} of x is not finite; encode missing values first")
     Transition(sets.set_priors, sets.set_sizes)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from unmix.core.penalties import vat_penalty
 from unmix.core.transition import Transition
 from unmix.data.batching import row_order
 from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
@@ -81,7 +83,7 @@ class _State:
 
 def train(
     model: nn.Module,
-    sets: UnlabeledSets,
+    sets: UnlabeledSets | ShuffledSets,
     method: Method,
     recipe: Recipe,
     *,
@@ -103,7 +105,7 @@ def train(
     ----------
     model : module returning logits, (n,) or (n, K)
         Trained in place.
-    sets : UnlabeledSets
+    sets : UnlabeledSets or ShuffledSets
     method : Method
     recipe : Recipe
     seed : int
@@ -138,10 +140,7 @@ def train(
     risk = method.risk(transition)
     if prior_errors is not None:
         model = LearnedPriors(model, transition, prior_errors, len(sets))
-    x, set_index = torch.from_numpy(sets.x), torch.from_numpy(sets.set_index).long()
-    vat_radius = method.vat.radius * _pixel_deviation(x) if method.vat else 0.0
-    if augment is not None:
-        x = augment.pad(x)
+    vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x) if method.vat else 0.0
     rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
     state = _State(
         model,
@@ -149,7 +148,14 @@ def train(
         _optimizer(model, recipe, rate),
         copy.deepcopy(model),
     )
-    batches = -(-len(sets) // recipe.batch_size)
+
+    @lru_cache(maxsize=1)  # rows that are in memory anyway are one part
+    def load(position: int) -> tuple[Tensor, Tensor]:
+        part = sets.part(position)
+        x = torch.from_numpy(part.x)
+        return augment.pad(x) if augment else x, torch.from_numpy(part.set_index).long()
+
+    batches = sum(_batches(rows, recipe) for rows in sets.part_sizes)
     precision = _precision(model, place)
     last_epoch = recipe.epochs if stop is None else min(stop, recipe.epochs)
 
@@ -162,12 +168,14 @@ def train(
         while state.epoch < last_epoch:
             started = time.perf_counter()
             model.train()
-            for rows in _remaining_batches(sets, method, recipe, seed, state, batches):
+            for x, set_index in _remaining_batches(
+                load, sets.part_sizes, method, recipe, seed, state
+            ):
                 step = state.epoch * batches + state.batch
                 for group in state.optimizer.param_groups:
                     group["lr"] = group["scale"] * rate * recipe.rate_at(step, batches)
-                images, set_batch = x.index_select(0, rows), set_index[rows].to(place)
-                x_batch = as_input((augment(images) if augment else images).to(place))
+                x_batch = as_input((augment(x) if augment else x).to(place))
+                set_batch = set_index.to(place)
                 if isinstance(model, LearnedPriors):
                     risk = method.risk(model.transition())
                 with precision():
@@ -208,9 +216,11 @@ def train(
 
 
 @torch.no_grad()
-def logits_of(model: nn.Module, x: np.ndarray[Any, Any], *, batch_size: int = 4096) -> Tensor:
+def logits_of(model: nn.Module, x: np.ndarray[Any, Any]) -> Tensor:
     """Return the model's logits for all rows, (n,) or (n, K), on the CPU in float32."""
     model.eval()
+    # Images in colour go to convolutions, whose layers are many times larger than the rows.
+    batch_size = 256 if x.ndim == 4 else 4096
     place = next(model.parameters()).device
     parts = [
         model(as_input(torch.from_numpy(x[i : i + batch_size]).to(place))).float().cpu()
@@ -248,16 +258,35 @@ def pick_device(device: str = "auto") -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
+def _batches(rows: int, recipe: Recipe) -> int:
+    """Return how many batches a part of so many rows has."""
+    return -(-rows // recipe.batch_size)
+
+
 def _remaining_batches(
-    sets: UnlabeledSets, method: Method, recipe: Recipe, seed: int, state: _State, batches: int
-) -> Iterator[Tensor]:
-    """Yield the row numbers of each batch of this epoch that is still to come."""
-    rng = np.random.default_rng(np.random.SeedSequence([seed, 2, state.epoch]))
-    order = row_order(sets.set_index, recipe.batch_size, rng, by=method.batch_by)
-    # Batches of nearly equal size: a last batch of one row would break batch norm.
-    edges = np.linspace(0, len(order), batches + 1).round().astype(int)
-    for b in range(state.batch, batches):
-        yield torch.from_numpy(order[edges[b] : edges[b + 1]])
+    load: Callable[[int], tuple[Tensor, Tensor]],
+    part_sizes: Sequence[int],
+    method: Method,
+    recipe: Recipe,
+    seed: int,
+    state: _State,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield rows and sets of each batch of this epoch that is still to come, part by part."""
+    skipped = state.batch  # done before the checkpoint
+    visits = np.random.default_rng([seed, 3, state.epoch]).permutation(len(part_sizes))
+    for position in visits.tolist():
+        batches = _batches(part_sizes[position], recipe)
+        first, skipped = min(skipped, batches), max(0, skipped - batches)
+        if first == batches:
+            continue
+        x, set_index = load(position)
+        rng = np.random.default_rng(np.random.SeedSequence([seed, 2, state.epoch, position]))
+        order = row_order(set_index.numpy(), recipe.batch_size, rng, by=method.batch_by)
+        # Batches of nearly equal size: a last batch of one row would break batch norm.
+        edges = np.linspace(0, len(order), batches + 1).round().astype(int)
+        for b in range(first, batches):
+            rows = torch.from_numpy(order[edges[b] : edges[b + 1]])
+            yield x.index_select(0, rows), set_index[rows]
 
 
 def _note_risk(state: _State, value: float, rate: float) -> None:
@@ -340,9 +369,9 @@ def _precision(model: nn.Module, place: torch.device) -> Callable[[], AbstractCo
     return nullcontext
 
 
-def _pixel_deviation(x: Tensor) -> float:
+def _pixel_deviation(x: np.ndarray[Any, Any]) -> float:
     """Return the standard deviation of the inputs over (at most) the first 10,000 rows."""
-    return float(as_input(x[:10_000]).std())
+    return float(as_input(torch.from_numpy(x[:10_000])).std())
 
 
 def _stream(seed: int, number: int) -> int:

@@ -222,9 +222,10 @@ def _histograms(judgement: Judgement) -> Picture:
     name = class_names(judgement.classes)[-1]
     figure = pictures.plot_score_histograms(sets, x_label=f"predicted probability of {name}")
     notes: tuple[str, ...] = ()
+    total = len(sets) if evaluation is None else evaluation.num_sets
     if len(sets) > pictures.MOST_HISTOGRAMS:
         notes = (
-            f"Shows at most {pictures.MOST_HISTOGRAMS} of {len(sets):,} sets, evenly spread over "
+            f"Shows at most {pictures.MOST_HISTOGRAMS} of {total:,} sets, evenly spread over "
             "the stated shares.",
         )
     how = (

@@ -19,7 +19,7 @@ from unmix.report.tables import MOST_ROWS, fact_rows, left_out, misfit_rows, num
 from unmix.report.verdict import is_rejected, verdict_of
 from unmix.report.wording import clean, percent_level, share_words
 
-__all__ = ["render_report"]
+__all__ = ["environment", "render_report"]
 
 
 def render_report(
@@ -48,7 +48,7 @@ def render_report(
     evaluation = judgement.evaluation
     misfits = misfit_rows(judgement)
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             title=title,
@@ -70,7 +70,7 @@ def render_report(
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
     """Return the template engine, which escapes everything that is not markup."""
     return Environment(
         loader=PackageLoader("unmix.report", "."),

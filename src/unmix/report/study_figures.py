@@ -87,7 +87,7 @@ def plot_curves(entries: Sequence[Entry], *, value: Literal["test_error", "train
         if value == "test_error":
             extra: Artist = _dashes(f"dashes at the right: the paper, {PAPER_EPOCHS} epochs")
         else:
-            extra = Patch(color=GREY, alpha=0.25, label="below zero: overfitting")
+            extra = Patch(color=GREY, alpha=0.25, label="below zero: no true risk is")
             for ax in panels.values():  # when all is drawn, for panels share their limits
                 limits = ax.get_ylim()
                 ax.axhspan(-1e9, 0, color=GREY, alpha=0.12, linewidth=0)

@@ -6,7 +6,6 @@ Puts tables and pictures together and says what is to be seen; the numbers are w
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from matplotlib.figure import Figure
 
 from unmix import __version__
 from unmix.files import atomic_write_text, explained_os_errors
-from unmix.report.page import _environment
+from unmix.report.page import environment
 from unmix.report.study_figures import (
     References,
     plot_against_paper,
@@ -32,7 +31,7 @@ from unmix.report.study_tables import (
     to_csv,
     to_markdown,
 )
-from unmix.report.svg import figure_to_svg
+from unmix.report.svg import figure_to_svg, standalone_svg
 from unmix.studies.summary import Entry, Summary
 
 __all__ = [
@@ -41,7 +40,6 @@ __all__ = [
     "pictures_of_study",
     "render_study",
     "render_study_markdown",
-    "standalone_svg",
     "write_study_report",
 ]
 
@@ -49,7 +47,6 @@ CHOSEN_NOTE = (
     "Test error in percent at the epoch with the smallest log-loss of the set index on images held "
     "out of training, and after @ that epoch, averaged over seeds. No label was used to choose it."
 )
-PICTURE_SCALE = 1.25  # pixels per point, in a file of its own
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ def write_study_report(summaries: Summary | Iterable[Summary], folder: str | Pat
 def render_study(summary: Summary, pictures: Iterable[StudyPicture]) -> str:
     """Return the report of a study as one HTML page."""
     return (
-        _environment()
+        environment()
         .get_template("study.html.j2")
         .render(
             version=__version__,
@@ -245,18 +242,3 @@ def pictures_of_study(summary: Summary, parts: Iterable[str] | None = None) -> l
         for plan in PLANS
         if entries and name in plan.studies and (wanted is None or plan.part in wanted)
     ]
-
-
-def standalone_svg(drawing: str) -> str:
-    """Return an <svg> element of a page as a file of its own: on white, with a font and a size."""
-    found = re.search(r'viewBox="0 0 (\S+) (\S+)"', drawing)
-    if found is None:
-        raise ValueError("the drawing has no viewBox")
-    width, height = (round(PICTURE_SCALE * float(length)) for length in found.groups())
-    opening = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif"'
-    )
-    whole = str(drawing).replace("<svg", opening, 1)
-    end = whole.index(">") + 1
-    return f'{whole[:end]}<rect width="100%" height="100%" fill="white"/>{whole[end:]}\n'

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from unmix.report.pictures import STYLE
 
-__all__ = ["figure_to_svg"]
+__all__ = ["figure_to_svg", "standalone_svg"]
 
 LINK = "{http://www.w3.org/1999/xlink}href"
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
@@ -92,3 +92,21 @@ def _simplify_attributes(attributes: dict[str, str], tag: str, prefix: str) -> N
 def _local(name: str) -> str:
     """Return a name without its namespace."""
     return name.rpartition("}")[2]
+
+
+def standalone_svg(drawing: str, *, scale: float = 1.25) -> str:
+    """Return an <svg> element of a page as a file of its own: on white, with a font and a size.
+
+    `scale` is in pixels per point.
+    """
+    found = re.search(r'viewBox="0 0 (\S+) (\S+)"', drawing)
+    if found is None:
+        raise ValueError("the drawing has no viewBox")
+    width, height = (round(scale * float(length)) for length in found.groups())
+    opening = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        'font-family="sans-serif"'
+    )
+    whole = str(drawing).replace("<svg", opening, 1)
+    end = whole.index(">") + 1
+    return f'{whole[:end]}<rect width="100%" height="100%" fill="white"/>{whole[end:]}\n'

@@ -193,6 +193,7 @@ class _Run:
     def _hear(self, worker: _Worker, message: dict[str, Any]) -> None:
         """Take note of what a worker tells."""
         number = message["cell"]
+        self.deaths[None] = 0  # workers do start
         if "share" in message:
             worker.cell, worker.share, worker.text = number, message["share"], message["text"]
             return

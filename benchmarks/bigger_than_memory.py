@@ -1,0 +1,203 @@
+"""`unmix fit` on a Parquet table larger than memory: time, memory, speed of a pass, same result.
+
+    python benchmarks/bigger_than_memory.py FOLDER [--rows 50000000] [--models linear mlp]
+
+Makes a table of 20 columns in 300 sets, sorted by set (the worst order for a stream), fits it as a
+user would and prints seconds and peak resident memory. Then, in turns so that a busy machine slows
+both alike, the speed of a pass of the linear fit beside a bare pyarrow scan that turns the same
+columns into tensors. Last, on tables that fit in memory, in random order and sorted by set: the
+streamed result beside the one in memory, with the spread over seeds that noise alone makes; and for
+the network, whose arithmetic takes far longer than any reading, the speed of both.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from sklearn.metrics import roc_auc_score
+
+from unmix.data.priors import read_priors
+from unmix.data.sets import UnlabeledSets
+from unmix.learn.learners import Setup, fit_learner
+from unmix.learn.linear import fit_linear
+from unmix.learn.streaming import StreamedTable
+
+COLUMNS, SETS, CHUNK = 20, 300, 250_000
+NAMES = [f"x{i}" for i in range(COLUMNS)]
+
+
+def draw(rng, sets, priors):
+    positive = rng.random(len(sets)) < priors[sets]
+    x = rng.standard_normal((len(sets), COLUMNS), dtype=np.float32)
+    x[:, :5] += 0.4 * positive[:, None]
+    x[:, 5] *= np.where(positive, 1.5, 1.0)
+    return x, positive
+
+
+def write_table(folder, num_rows, *, in_order, seed=1):
+    """Write rows.parquet and rates.csv; return the priors."""
+    priors = np.random.default_rng(0).uniform(0.1, 0.9, SETS)
+    lines = [f"s{j},{p:.6f}" for j, p in enumerate(priors)]
+    (folder / "rates.csv").write_text("set,share\n" + "\n".join(lines) + "\n")
+    rng = np.random.default_rng(seed)
+    ids = pa.array([f"s{j}" for j in range(SETS)])
+    writer = None
+    for first in range(0, num_rows, CHUNK):
+        n = min(CHUNK, num_rows - first)
+        sets = (first + np.arange(n)) * SETS // num_rows if in_order else rng.integers(SETS, size=n)
+        x, _ = draw(rng, sets, priors)
+        columns = {name: x[:, i].astype(np.float64) for i, name in enumerate(NAMES)}
+        table = pa.table(columns | {"set": ids.take(pa.array(sets))})
+        writer = writer or pq.ParquetWriter(folder / "rows.parquet", table.schema)
+        writer.write_table(table)
+    writer.close()
+    return priors
+
+
+def fit_command(folder, model):
+    """Run `unmix fit`; return seconds, peak resident memory in MB and the JSON it prints."""
+    rows, rates, output = (str(folder / name) for name in ("rows.parquet", "rates.csv", model))
+    args = ["fit", rows, "--sets", "set", "--priors", rates, "-o", output, "--model", model]
+    args += ["--method", "ssc", "--json", "--overwrite"]
+    started = time.perf_counter()
+    with tempfile.TemporaryFile() as printed:
+        process = subprocess.Popen([sys.executable, "-m", "unmix.cli", *args], stdout=printed)
+        _, status, usage = os.wait4(process.pid, 0)
+        if status:
+            sys.exit("fit failed")
+        printed.seek(0)
+        found = json.loads(printed.read())
+    return time.perf_counter() - started, usage.ru_maxrss / 1024, found
+
+
+def prepared(folder, scratch):
+    """Return a table that is shuffled on disk."""
+    priors = read_priors(folder / "rates.csv", "set")
+    path = str(folder / "rows.parquet")
+    table = StreamedTable(path, NAMES, "set", priors, False, 0.0, 0, scratch, lambda *_: None)
+    table.prepare()
+    return table
+
+
+def bare_scan(path):
+    """Return rows per second of reading the columns as float32 tensors, on one thread."""
+    done, started = 0, time.perf_counter()
+    with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 16) as file:
+        for batch in file.iter_batches(65_536, columns=NAMES, use_threads=False):
+            x = np.empty((batch.num_rows, COLUMNS), dtype=np.float32)
+            for i, column in enumerate(batch.columns):
+                x[:, i] = column.to_numpy()
+            done += len(torch.from_numpy(x))
+    return done / (time.perf_counter() - started)
+
+
+def linear_pass(rows):
+    """Return rows per second of the passes of a linear fit."""
+    done = 0
+
+    def count(in_pass, total, text):
+        nonlocal done
+        done += total if in_pass == total else 0
+
+    started = time.perf_counter()
+    fit_linear(rows, method="ssc", l2=1e-4, max_iter=1, progress=count)
+    return done / (time.perf_counter() - started)
+
+
+def in_memory(rows):
+    """Return all parts as one."""
+    parts = [rows.part(i) for i in range(len(rows.parts))]
+    x, index = (np.concatenate([getattr(p, name) for p in parts]) for name in ("x", "set_index"))
+    return UnlabeledSets(x, index, rows.set_priors, rows.target_prior)
+
+
+def compare(folder, num_rows, seeds, models):
+    """Print streamed results beside those in memory."""
+    for in_order in (False, True):
+        folder.mkdir(exist_ok=True)
+        priors = write_table(folder, num_rows, in_order=in_order)
+        rng = np.random.default_rng(2)
+        x, positive = draw(rng, rng.integers(SETS, size=100_000), priors)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            table = prepared(folder, Path(scratch))
+            streamed = replace(table.rows, target_prior=0.5)
+            whole = in_memory(streamed)
+            new = table.encoder.matrix(x)
+            print(f"{num_rows:,} rows, {'sorted by set' if in_order else 'in random order'}")
+            for model in models:
+                aucs = {}
+                for name, sets in (("streamed", streamed), ("in memory", whole)):
+                    fits = [
+                        fit_learner(sets, Setup(model, "ssc", l2=1e-4, epochs=3, seed=seed))
+                        for seed in (range(seeds) if model == "mlp" else [0])
+                    ]
+                    aucs[name] = [roc_auc_score(positive, fit.logits(new)) for fit in fits]
+                    if model == "linear":
+                        aucs[name, "weights"] = fits[0].fit.weights
+                    else:
+                        seconds = np.median([row["seconds"] for row in fits[0].history])
+                        aucs[name, "rate"] = 0.9 * len(sets) / seconds  # a tenth is held out
+                text = ", ".join(
+                    f"{name} " + " ".join(f"{a:.4f}" for a in aucs[name])
+                    for name in ("streamed", "in memory")
+                )
+                if model == "linear":
+                    gap = aucs["streamed", "weights"] - aucs["in memory", "weights"]
+                    text += f"; largest difference of a weight {np.abs(gap).max():.1e}"
+                else:
+                    rates = [aucs[name, "rate"] for name in ("streamed", "in memory")]
+                    text += f"; rows per second {rates[0]:,.0f} and {rates[1]:,.0f}"
+                print(f"  {model:7} AUC {text}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument("--models", nargs="*", default=["linear", "mlp"])
+    parser.add_argument("--compare-rows", type=int, default=300_000)
+    parser.add_argument("--pass-rows", type=int, default=5_000_000)
+    parser.add_argument("--seeds", type=int, default=2)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    folder = options.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "rows.parquet"
+    if not path.exists():
+        write_table(folder, options.rows, in_order=True)
+    size = path.stat().st_size / 1e9
+    print(f"{pq.read_metadata(path).num_rows:,} rows, {size:.1f} GB, sorted by set", flush=True)
+    for model in options.models:
+        seconds, memory, found = fit_command(folder, model)
+        print(
+            f"fit --model {model}: {seconds:.0f} s, peak {memory:.0f} MB, "
+            f"AUC without labels {found['evaluation']['auc']['value']:.4f}",
+            flush=True,
+        )
+    small = folder / "passes"
+    small.mkdir(exist_ok=True)
+    write_table(small, options.pass_rows, in_order=True)
+    with tempfile.TemporaryDirectory(dir=small) as scratch:
+        rows = replace(prepared(small, Path(scratch)).rows, target_prior=0.5)
+        rates = [(bare_scan(small / "rows.parquet"), linear_pass(rows)) for _ in range(5)]
+        scan, linear = np.median(rates, axis=0)
+        print(
+            f"rows per second: scan {scan:,.0f}, linear pass {linear:,.0f} "
+            f"({linear / scan:.2f} of the scan)",
+            flush=True,
+        )
+    compare(folder / "compare", options.compare_rows, options.seeds, options.models)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""Fitting a Parquet table that is larger than memory, in a scratch folder that survives a kill.
+
+The table is read twice. The first pass summarises its columns and counts the rows of each set; the
+second encodes the rows and scatters them to parts on disk in random order (`data.shuffled`), and
+keeps two random samples as they are: rows to judge the model by, and rows to choose the model by.
+Training then reads the parts only. Everything is a function of the table and the seed, so that an
+interrupted fit comes to the same result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from unmix.data.parquet_table import ParquetTable
+from unmix.data.priors import Priors, match_sets
+from unmix.data.set_matching import refuse_unused
+from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts
+from unmix.data.tables import naming, open_table, read_rows, scan_rows
+from unmix.errors import InputError
+from unmix.files import atomic_write_text
+from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.encoding import TableEncoder, TableSummary
+
+__all__ = ["StreamedTable", "fits_in_memory", "scratch_folder"]
+
+Array = np.ndarray[Any, Any]
+Progress = Callable[[int, int | None, str], None]
+
+# Of the table as float64 with its set ids as text. At its worst a fit in memory holds about six
+# times as much.
+IN_MEMORY_BYTES = 500_000_000
+SET_ID_BYTES = 64
+# Of each of the two samples: rows, and bytes as float64.
+MOST_IN_MEMORY = 1_000_000
+SAMPLE_BYTES = 130_000_000
+
+
+def fits_in_memory(path: str | os.PathLike[str], columns: Sequence[str]) -> bool:
+    """Say whether a table is to be fitted in memory: if it is small, or CSV, which has no size."""
+    table = open_table(path)
+    if not isinstance(table, ParquetTable):
+        return True
+    return table.num_rows * (8 * len(columns) + SET_ID_BYTES) <= IN_MEMORY_BYTES
+
+
+@contextmanager
+def scratch_folder(output: str | os.PathLike[str], run: dict[str, Any]) -> Iterator[Path]:
+    """Yield a hidden folder beside the output that is still there if the process is killed.
+
+    Parameters
+    ----------
+    output : path
+        What the run will write.
+    run : dict
+        What decides the result. A folder that an interrupted run with the same values left is
+        taken up again; one of another run is emptied.
+    """
+    target = Path(os.path.realpath(output))
+    folder = target.with_name(f".{target.name}.unfinished")
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        _lock(lock, output)
+        stated = folder / "run.json"
+        text = json.dumps(run, sort_keys=True)
+        if not stated.exists() or stated.read_text() != text:
+            _empty(folder)
+            atomic_write_text(stated, text)
+        try:
+            yield folder
+        except InputError:  # to be mended first: then it is another run
+            shutil.rmtree(folder)
+            raise
+        shutil.rmtree(folder)
+
+
+def _lock(file: Any, output: str | os.PathLike[str]) -> None:
+    """Refuse a folder in which another process is at work; a killed one lets go of it."""
+    if os.name != "posix":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(f"another fit is writing {output}; wait or choose another name") from None
+
+
+def _empty(folder: Path) -> None:
+    """Remove everything in a folder but its lock."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != "lock":
+            entry.unlink()
+
+
+@dataclass(frozen=True)
+class StreamedTable:
+    """A Parquet table on its way to a model.
+
+    Parameters
+    ----------
+    path : path
+    columns : sequence of str
+        The features.
+    set_column : str
+    priors : Priors
+        Of all sets of the table.
+    allow_unused : bool
+        Whether some of the priors may have no rows.
+    held_out : float
+        Share of the rows to judge by, which training does not see; at most a million rows.
+    seed : int
+    scratch : path
+        A folder for this table and these settings only.
+    progress : function (done, total, text)
+    """
+
+    path: str
+    columns: Sequence[str]
+    set_column: str
+    priors: Priors
+    allow_unused: bool
+    held_out: float
+    seed: int
+    scratch: Path
+    progress: Progress
+
+    def prepare(self) -> None:
+        """Make the two passes over the table, as far as they were not made before."""
+        self.scratch.mkdir(exist_ok=True)
+        if not self._statistics_file.exists():
+            self._summarise()
+        if scattered_parts(self.scratch) is None:
+            self._scatter()
+
+    @cached_property
+    def encoder(self) -> TableEncoder:
+        """How the columns become numbers, from all training rows."""
+        return TableEncoder.from_dict(self._statistics["encoder"])
+
+    @cached_property
+    def used_priors(self) -> Priors:
+        """The priors of the sets that have rows."""
+        ids = self.priors.set_ids
+        return self.priors.keep([ids[j] for j in self._statistics["used"]])
+
+    @property
+    def rows(self) -> ShuffledSets:
+        """All training rows, encoded and shuffled."""
+        parts = scattered_parts(self.scratch)
+        if parts is None:
+            raise RuntimeError("prepare() comes first")
+        priors = self.used_priors
+        return ShuffledSets(
+            self.scratch,
+            parts,
+            len(self.encoder.feature_names),
+            np.array(self._statistics["sizes"]),
+            priors.set_priors,
+            None,
+            priors.set_ids,
+        )
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Where training saves its state."""
+        return Checkpoint(self.scratch / "training", {})
+
+    def sample(self) -> pd.DataFrame:
+        """Return a random sample of the training rows, with the set column."""
+        return self._read(self.scratch / "sample.parquet")
+
+    def judged(self) -> pd.DataFrame:
+        """Return the held-out rows, with the set column; without rows if there are none."""
+        path = self.scratch / "judged.parquet"
+        return self._read(path) if path.exists() else pd.DataFrame({self.set_column: []})
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the table."""
+        return open_table(self.path).num_rows  # type: ignore[union-attr]
+
+    @property
+    def _statistics_file(self) -> Path:
+        return self.scratch / "statistics.json"
+
+    @cached_property
+    def _statistics(self) -> dict[str, Any]:
+        statistics: dict[str, Any] = json.loads(self._statistics_file.read_text())
+        return statistics
+
+    def _read(self, path: Path) -> pd.DataFrame:
+        return read_rows(path, set_column=self.set_column)
+
+    def _blocks(self, text: str) -> Iterator[tuple[pd.DataFrame, Array, Array]]:
+        """Yield blocks of rows, the set of each row, and a random number of its own in [0, 1)."""
+        rng = np.random.default_rng([self.seed, 8])
+        scan = scan_rows(self.path, columns=self.columns, set_column=self.set_column)
+        done, total = 0, self.num_rows
+        for frame in scan:
+            frame.index += 1  # messages count rows from 1
+            done += len(frame)
+            set_index, _ = match_sets(frame[self.set_column].to_numpy(), self.priors, unused="keep")
+            yield frame, set_index, rng.random(len(frame))
+            self.progress(done, total, text)
+
+    def _summarise(self) -> None:
+        """Learn the encoding and count the rows of each set, of training rows."""
+        summary = TableSummary()
+        has_rows = np.zeros(len(self.priors), dtype=bool)
+        sizes = np.zeros(len(self.priors), dtype=np.int64)
+        for frame, set_index, chance in self._blocks("reading, 1 of 2"):
+            kept = chance >= self._judged_share
+            has_rows[set_index] = True
+            np.add.at(sizes, set_index[kept], 1)
+            if kept.any():
+                with naming(self.path):
+                    summary.add(frame.loc[kept, list(self.columns)])
+        if not self.allow_unused:
+            refuse_unused(has_rows, self.priors.index, self.priors.source)
+        with naming(self.path):
+            encoder = summary.encoder()
+        statistics = {
+            "encoder": encoder.to_dict(),
+            "used": np.flatnonzero(has_rows).tolist(),
+            "sizes": sizes[has_rows].tolist(),
+        }
+        atomic_write_text(self._statistics_file, json.dumps(statistics))
+
+    def _scatter(self) -> None:
+        """Write the shuffled parts and the two samples."""
+        features = len(self.encoder.feature_names)
+        self._require_space(4 * self.num_rows * (features + 1))
+        position = np.full(len(self.priors), -1)
+        position[self._statistics["used"]] = np.arange(len(self._statistics["used"]))
+        sample_end = self._judged_share + self._sample_share
+
+        def kept_rows() -> Iterator[tuple[Array, Array]]:
+            for frame, set_index, chance in self._blocks("reading, 2 of 2"):
+                out = chance < self._judged_share
+                judged.write(frame[out])
+                sample.write(frame[~out & (chance < sample_end)])
+                with naming(self.path):
+                    x = self.encoder.matrix(frame)  # held-out rows too must be fit for use
+                yield x[~out], position[set_index[~out]]
+
+        parts = number_of_parts(self.num_rows, features)
+        with (
+            _Keeper(self.scratch / "judged.parquet") as judged,
+            _Keeper(self.scratch / "sample.parquet") as sample,
+        ):
+            scatter_rows(self.scratch, kept_rows(), parts, np.random.default_rng([self.seed, 9]))
+
+    @property
+    def _sample_share(self) -> float:
+        """The share of the rows that may be held in memory as they are."""
+        rows = min(MOST_IN_MEMORY, SAMPLE_BYTES // (8 * len(self.columns)))
+        return rows / self.num_rows
+
+    @property
+    def _judged_share(self) -> float:
+        return min(self.held_out, self._sample_share)
+
+    def _require_space(self, wanted: int) -> None:
+        """Refuse to start what the disk cannot hold."""
+        free = shutil.disk_usage(self.scratch).free
+        if free < wanted:
+            raise InputError(
+                f"shuffling {self.path} takes {wanted / 1e9:.1f} GB beside the model for a while, "
+                f"and {free / 1e9:.1f} GB are free; free some space or write the model elsewhere"
+            )
+
+
+class _Keeper:
+    """Writes rows to a Parquet file as they come; no file if there are none."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+
+    def __enter__(self) -> _Keeper:
+        self._path.unlink(missing_ok=True)
+        return self
+
+    def write(self, frame: pd.DataFrame) -> None:
+        """Add rows."""
+        if len(frame):
+            table = pa.Table.from_pandas(frame, preserve_index=False)
+            self._writer = self._writer or pq.ParquetWriter(self._path, table.schema)
+            self._writer.write_table(table)
+
+    def __exit__(self, *exception: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
