@@ -14,6 +14,7 @@ from unmix.data.shuffled import ShuffledSets, scatter_rows, scattered_parts
 from unmix.errors import InputError
 from unmix.learn import linear, streaming
 from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.choosing import leave_sets_out
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.learners import Setup, fit_learner
 from unmix.learn.linear import fit_linear
@@ -273,6 +274,30 @@ def test_a_disk_too_small_for_the_shuffled_rows_is_refused_before_they_are_writt
     with pytest.raises(InputError, match=r"GB beside the model for a while, and 0\.0 GB are free"):
         streamed_table(files).prepare()
     assert scattered_parts(files / "scratch") is None
+
+
+# Many small sets
+
+
+def sets_of_one_row(num_sets=5000):
+    rng = np.random.default_rng(0)
+    priors = rng.uniform(0.1, 0.9, num_sets)
+    positive = rng.random(num_sets) < priors
+    x = (rng.normal(size=(num_sets, 3)) + positive[:, None]).astype(np.float32)
+    return UnlabeledSets(x, np.arange(num_sets), priors, 0.5)
+
+
+def test_rows_can_be_held_out_of_sets_of_one_row_each():
+    kept, out = sets_of_one_row().hold_out(0.2, np.random.default_rng(0))
+    assert len(kept) + len(out) == 5000
+    assert 850 < len(out) < 1150
+
+
+def test_hidden_sets_of_one_row_are_judged_together():
+    errors = leave_sets_out({"linear": sets_of_one_row()}, [Setup("linear", "ssc", l2=1e-3)])
+    # A share seen in 20 rows is off by 0.1 with labels; single rows would be off by 0.45.
+    assert errors["ssc"] < 0.85 * errors["baseline"]
+    assert errors["baseline"] == pytest.approx(0.8 / 12**0.5, rel=0.03)
 
 
 # The command

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unmix.cli.group import fail, json_option, main
+from unmix.errors import InputError
 
 if TYPE_CHECKING:
     from unmix.studies.cell import Cell
@@ -41,6 +42,7 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
 )
 @click.option("--methods", callback=_names, help="Some of the study's rows; all if left out.")
 @click.option("--seeds", callback=_numbers, help="Such as 0,1; 0,1,2 if left out.")
+@click.option("--num-sets", callback=_numbers, help="Only these numbers of sets; all if left out.")
 @click.option("--recipe", default="fast", show_default=True, help="fast, or paper (300 epochs).")
 @click.option("--epochs", type=int, help="Instead of the recipe's.")
 @click.option("--scale", default=1.0, help="Share of the training rows to use.")
@@ -62,6 +64,7 @@ def reproduce(
     datasets: tuple[str, ...] | None,
     methods: tuple[str, ...] | None,
     seeds: tuple[int, ...] | None,
+    num_sets: tuple[int, ...] | None,
     recipe: str,
     epochs: int | None,
     scale: float,
@@ -91,8 +94,14 @@ def reproduce(
     chosen = studies_named(studies)
     check_methods(methods or (), chosen)
     datasets, seeds = datasets or DATASETS, seeds or SEEDS
-    rows = [study.cells(datasets, methods, seeds, recipe, epochs, scale) for study in chosen]
+    rows = [
+        study.cells(datasets, methods, seeds, recipe, epochs, scale, num_sets) for study in chosen
+    ]
     cells = running_order(row for part in rows for row in part)
+    if not cells:
+        raise InputError(
+            f"no cell is left of {' and '.join(studies)}; widen --num-sets or --methods"
+        )
     with RunStore(store_folder, create=not report_only) as store:
         if not report_only:
             _run(cells, store, workers, data_folder, show=not as_json)

@@ -126,8 +126,12 @@ def held_out_rows(set_index: Array, share: float, rng: np.random.Generator) -> A
     order = np.argsort(set_index + rng.random(len(set_index)), kind="stable")
     rank = np.empty(len(set_index), dtype=np.int64)  # place of a row inside its set
     rank[order] = np.arange(len(set_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    # Rounded at random, otherwise small sets would never be held out; but no set loses all rows.
-    wanted = np.minimum(np.floor(share * sizes + rng.random(len(sizes))), sizes - 1)
+    # Rounded at random, otherwise small sets would never be held out.
+    wanted = np.floor(share * sizes + rng.random(len(sizes)))
+    # No set loses all rows, unless that would leave next to nothing: sets of one row each.
+    sparing = np.minimum(wanted, sizes - 1)
+    if sparing.sum() >= wanted.sum() / 2:
+        wanted = sparing
     if wanted.max() < 1:
         wanted[sizes.argmax()] = 1
     return np.asarray(rank < wanted[set_index])

@@ -79,6 +79,7 @@ class Study:
         recipe: str = "fast",
         epochs: int | None = None,
         scale: float = 1.0,
+        num_sets: Sequence[int] | None = None,
     ) -> list[Row]:
         """Return the runs of this study, one per dataset, method, column and seed.
 
@@ -93,6 +94,8 @@ class Study:
             Instead of the recipe's.
         scale : float
             Share of the training rows to use.
+        num_sets : sequence of int, optional
+            Only columns with so many sets.
         """
         chosen = [m for m in self.methods if methods is None or m in methods]
         # The number itself, so that a recipe that changes its mind means other runs.
@@ -103,6 +106,8 @@ class Study:
             plain = Cell(name, recipe=recipe, epochs=epochs, scale=scale, held_out=HELD_OUT)
             for method in chosen:
                 for column in self.columns:
+                    if num_sets is not None and column.num_sets not in num_sets:
+                        continue
                     cell = _cell_of(plain, method, column)
                     if cell is None:
                         continue

@@ -1,0 +1,424 @@
+"""Write docs/growth.md and its pictures from benchmarks/results, the output of the benchmarks.
+
+    python docs/build_growth.py
+
+No number on that page is typed by hand.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from unmix.files import atomic_write_text
+from unmix.report.pictures import BLUE, GREY, ORANGE, STYLE
+from unmix.report.study_tables import dataset_title, markdown_table
+from unmix.report.svg import figure_to_svg, standalone_svg
+
+DOCS = Path(__file__).resolve().parent
+RESULTS, PAGE, IMAGES = DOCS.parent / "benchmarks/results", DOCS / "growth.md", DOCS / "images"
+NOT_YET = "Not measured yet.\n"
+NAMES = ("growth", "step_cost", "against_literal", "time_to_error", "tried")
+
+MODELS = {"linear": GREY, "mlp": BLUE, "boosting": ORANGE}
+MARKERS = {"linear": "s", "mlp": "o", "boosting": "^"}
+PLACES = {
+    "one_thread": "one process, one thread",
+    "two_threads": "one process, two threads",
+    "two_processes": "two processes, one thread each",
+}
+VERSIONS = {"before": "before", "now": "now", "shifted": "now, images shifted"}
+PART_COLORS = {
+    "matrix products": BLUE,
+    "batch norm": "#c79a1e",
+    "dropout": ORANGE,
+    "optimizer": "#1f9e89",
+    "weight average": "#9a5fc4",
+    "gathering rows": "#c9485b",
+    "loss": "#7d8c2e",
+    "rest": GREY,
+}
+# What the page speaks of when it says how many rows fit.
+GIGABYTES = 16
+
+Results = Mapping[str, Any]
+Pictures = list[tuple[str, str, Figure]]
+"""The name of a picture, what it shows, and the picture."""
+Section = Callable[[Any], tuple[str, Pictures]]
+
+
+def main() -> int:
+    """Write the page and its pictures."""
+    page, images = render_growth_page(read_results(RESULTS))
+    for name, drawing in images.items():
+        atomic_write_text(IMAGES / name, drawing)
+    atomic_write_text(PAGE, page)
+    return 0
+
+
+def read_results(folder: Path) -> Results:
+    """Return what each benchmark wrote, for those that have been run."""
+    paths = {name: folder / f"{name}.json" for name in NAMES}
+    return {
+        name: json.loads(path.read_text(encoding="utf-8"))
+        for name, path in paths.items()
+        if path.exists()
+    }
+
+
+def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
+    """Return the page as Markdown, and its pictures by the names of their files."""
+    sections: list[tuple[str, str, Section]] = [
+        ("Rows, sets, columns, epochs", "growth", _growth),
+        ("How close to the machine's limit", "step_cost", _limit),
+        ("Where the time of a step goes", "step_cost", _breakdown),
+        ("Beside a layer with one output per set", "against_literal", _literal),
+        ("Time to the paper's error", "time_to_error", _time_to_error),
+        ("What was tried and dropped", "tried", _tried),
+    ]
+    parts = [
+        "# What it costs\n",
+        "<!-- Written by docs/build_growth.py from benchmarks/results; do not edit. -->\n",
+        f"Seconds and memory as tables grow, and where they go. {_machine(results)}Seconds are "
+        "those of that machine; ratios between numbers of one table travel better. Every table "
+        "names the program that made it, so that you can run it on yours.\n",
+    ]
+    images: dict[str, str] = {}
+    for title, name, section in sections:
+        parts.append(f"## {title}\n")
+        if name not in results:
+            parts.append(NOT_YET)
+            continue
+        text, pictures = section(results[name])
+        parts.append(text)
+        for picture, words, figure in pictures:
+            file = f"growth-{picture}.svg"
+            images[file] = standalone_svg(figure_to_svg(figure, label=words, prefix=f"{picture}-"))
+            parts.append(f"![{words}](images/{file})\n")
+    parts += ["## On a bigger machine\n", _bigger(results)]
+    return "\n".join(parts), images
+
+
+def _machine(results: Results) -> str:
+    """Say what was measured on."""
+    for found in results.values():
+        if isinstance(found, dict):
+            machine = found["machine"]
+            return (
+                f"Measured on a machine with {machine['cores']} cores ({machine['processor']}), "
+                f"torch {machine['torch']}. "
+            )
+    return ""
+
+
+def _growth(found: Results) -> tuple[str, Pictures]:
+    """Return what a fit costs as its table grows."""
+    base = found["base"]
+    lines = []
+    for what in dict.fromkeys(line["what"] for line in found["lines"]):
+        for model in MODELS:
+            curve = _curve(found, what, model)
+            if curve:
+                first, last = curve[0], curve[-1]
+                lines.append(
+                    [
+                        what,
+                        model,
+                        f"{first['size']:,} to {last['size']:,}",
+                        f"{last['size'] / first['size']:g}",
+                        f"{first['seconds']:.2f} to {last['seconds']:.2f}",
+                        f"{last['seconds'] / first['seconds']:.1f}",
+                        f"{first['peak_mb']:.0f} to {last['peak_mb']:.0f}",
+                    ]
+                )
+    heads = ("what grows", "model", "from", "times", "seconds", "times", "peak MB")
+    kept = ", ".join(f"{base[key]:,} {key}" for key in base)
+    libraries = min(line["base_mb"] for line in found["lines"])
+    text = (
+        "`UnmixClassifier.fit`, method ssc, tables of random numbers; one thing grows, the others "
+        f"stay at {kept} (`benchmarks/growth.py`). Epochs are those of the network. Of the memory, "
+        f"{libraries:.0f} MB are Python, its libraries and the smallest table.\n\n"
+        + markdown_table(heads, lines, words=2)
+    )
+    return text, [
+        ("seconds", "Seconds of a fit as each grows", _curves(found, "seconds", "seconds")),
+        ("memory", "Peak memory of a fit as each grows", _curves(found, "peak_mb", "peak MB")),
+    ]
+
+
+def _curve(found: Results, what: str, model: str) -> list[dict[str, Any]]:
+    """Return the lines of one model for one thing that grows."""
+    return [x for x in found["lines"] if (x["what"], x["model"]) == (what, model)]
+
+
+def _curves(found: Results, key: str, label: str) -> Figure:
+    """Draw one panel per thing that grows, one line per model."""
+    grown = list(dict.fromkeys(line["what"] for line in found["lines"]))
+    with rc_context(STYLE):
+        figure = Figure(figsize=(8.2, 2.7), layout="constrained")
+        axes = figure.subplots(1, len(grown), sharey=True, squeeze=False)[0]
+        for ax, what in zip(axes, grown, strict=True):
+            for model, color in MODELS.items():
+                curve = _curve(found, what, model)
+                if curve:
+                    ax.plot(
+                        [line["size"] for line in curve],
+                        [line[key] for line in curve],
+                        color=color,
+                        marker=MARKERS[model],
+                        markersize=4,
+                        label=model,
+                    )
+            _quiet(ax, what, grid="y")
+            _sizes_across(ax, (x["size"] for x in found["lines"] if x["what"] == what))
+            (_from_zero if key == "peak_mb" else _logarithmic)(ax)
+        axes[0].set_ylabel(label)
+        keys = axes[0].get_legend_handles_labels()
+        figure.legend(*keys, loc="outside upper left", ncols=3, frameon=False, fontsize=8)
+        return figure
+
+
+def _limit(found: Results) -> tuple[str, Pictures]:
+    """Return rates of training as shares of what the machine can do."""
+    lines = []
+    for model, limit in (("mlp", "sgemm"), ("resnet32", "convolution")):
+        for place, one in found[model].items():
+            lines += [
+                [
+                    model,
+                    PLACES[place],
+                    VERSIONS[version],
+                    f"{one['milliseconds_per_step'][version]:.2f}",
+                    f"{one['rate'][version]:.1f}",
+                    f"{one['limit']:.1f} ({limit})",
+                    f"{percent:.0f} %",
+                ]
+                for version, percent in one["percent"].items()
+            ]
+    heads = ("model", "run as", "loop", "ms a step", "Gflop/s", "limit", "share")
+    return (
+        "Training in batches of 256 beside the fastest thing the machine does of that kind: for "
+        "the paper's MLP a matrix product (sgemm, the best of the network's own shapes and 1024 x "
+        "1024), for ResNet-32 the best of its large convolutions alone, forward and backward. "
+        "Operations are counted by formula: forward, gradients of weights, gradients of inputs but "
+        "the first. Before: torch's own dropout, rows gathered by indexing, weights averaged one "
+        "by one. Images shifted: as recipe `fast` does where the benchmark allows it "
+        "(`benchmarks/step_cost.py`, all in one run).\n\n" + markdown_table(heads, lines, words=3)
+    ), []
+
+
+def _breakdown(found: Results) -> tuple[str, Pictures]:
+    """Return the parts of a step, before and now."""
+    places = {p: one for p, one in found["mlp"].items() if one["breakdown_percent"]}
+    columns = [(place, version) for place in places for version in VERSIONS]
+    heads = [f"{VERSIONS[v]} ({PLACES[p].split(', ')[1]})" for p, v in columns]
+    lines = [
+        [part, *(f"{places[p]['breakdown_percent'][v][part]:.0f} %" for p, v in columns)]
+        for part in PART_COLORS
+    ]
+    steps = [f"{places[p]['milliseconds_per_step'][v]:.2f} ms" for p, v in columns]
+    text = (
+        "The paper's MLP, by torch's profiler, which makes parts of many small operations look "
+        "somewhat larger than they are; the last line is the step without the profiler. Rest: "
+        "ReLU, Python, and what lies between the operations.\n\n"
+        + markdown_table(("part", *heads), [*lines, ["a step", *steps]], words=1)
+    )
+    return text, [("step", "Where the time of a step goes, before and now", _bars(places))]
+
+
+def _bars(places: Mapping[str, Any]) -> Figure:
+    """Draw the milliseconds of a step as bars of its parts."""
+    rows = [(place, version) for place in places for version in VERSIONS][::-1]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(8.2, 0.9 + 0.36 * len(rows)), layout="constrained")
+        ax = figure.add_subplot()
+        for row, (place, version) in enumerate(rows):
+            start, step = 0.0, places[place]["milliseconds_per_step"][version]
+            for part, color in PART_COLORS.items():
+                width = step * places[place]["breakdown_percent"][version][part] / 100
+                label = part if row == 0 else None
+                ax.barh(row, width, left=start, height=0.7, color=color, label=label)
+                start += width
+        names = [f"{PLACES[p].split(', ')[1]}, {VERSIONS[v]}" for p, v in rows]
+        ax.set_yticks(range(len(rows)), names)
+        _quiet(ax, "", grid="x")
+        ax.set_xlabel("milliseconds a step")
+        figure.legend(loc="outside right center", frameon=False, fontsize=8)
+        return figure
+
+
+def _literal(found: Results) -> tuple[str, Pictures]:
+    """Return time and memory beside the layer with m outputs."""
+    by = {(line["how"], line["num_sets"]): line for line in found["lines"]}
+    sizes = sorted({num_sets for _, num_sets in by})
+    lines = [
+        [
+            f"{m:,}",
+            *(f"{by[how, m]['seconds_per_epoch']:.2f}" for how in ("ours", "literal")),
+            f"{by['literal', m]['seconds_per_epoch'] / by['ours', m]['seconds_per_epoch']:.1f}",
+            *(f"{by[how, m]['peak_mb']:.0f}" for how in ("ours", "literal")),
+        ]
+        for m in sizes
+    ]
+    heads = ("sets", "unmix, s an epoch", "m outputs, s an epoch", "ratio")
+    flat = found["flat"]
+    text = (
+        f"The paper's MLP on {found['rows']:,} images, {found['threads']} threads. m outputs: the "
+        "posterior of every set is computed and one is read, as the paper writes it, in a plain "
+        "loop. unmix: its closed form, in its own loop (`benchmarks/against_literal.py`).\n\n"
+        + markdown_table((*heads, "unmix, peak MB", "m outputs, peak MB"), lines, words=0)
+        + f"\nOver all numbers of sets, the slowest epoch of unmix takes "
+        f"{flat['seconds_per_epoch']:.2f} times as long as the fastest, and the largest peak is "
+        f"{flat['peak_mb']:.2f} times the smallest.\n"
+    )
+    return text, [("sets", "Time and memory of an epoch against sets", _beside(by, sizes))]
+
+
+def _beside(by: Mapping[tuple[str, int], Any], sizes: Sequence[int]) -> Figure:
+    """Draw time and memory of both against the number of sets."""
+    with rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 2.7), layout="constrained")
+        for ax, key, label in zip(
+            figure.subplots(1, 2),
+            ("seconds_per_epoch", "peak_mb"),
+            ("seconds an epoch", "peak MB"),
+            strict=True,
+        ):
+            for how, name, color in (("ours", "unmix", BLUE), ("literal", "m outputs", ORANGE)):
+                values = [by[how, m][key] for m in sizes]
+                ax.plot(sizes, values, color=color, marker="o", markersize=4, label=name)
+            _quiet(ax, label, grid="y")
+            _sizes_across(ax, sizes)
+            (_from_zero if key == "peak_mb" else _logarithmic)(ax)
+            ax.set_xlabel("sets")
+        keys = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*keys, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
+        return figure
+
+
+def _time_to_error(found: Results) -> tuple[str, Pictures]:
+    """Return seconds from a cold start to the paper's error."""
+    lines = []
+    for line in found["lines"]:
+        reached = line.get("reached")
+        lines.append(
+            [
+                dataset_title(line["dataset"]),
+                f"{line['paper_error']:.2f}",
+                f"{reached['chosen']['test_error']:.2f}" if reached else "",
+                str(reached["epoch"]) if reached else "",
+                f"{line['marks']['training_starts']:.1f}",
+                f"{reached['seconds']:.1f}" if reached else "not reached",
+                f"{line['paper_seconds']:.0f}",
+                f"{line['ratio']:.0f}" if reached else "",
+            ]
+        )
+    heads = ("dataset", "paper, %", "ours, %", "epoch", "s before training", "s in all")
+    return (
+        f"Ten sets, seed {found['seed']}, {found['threads']} threads. From the start of the "
+        "process, data on disk, to the end of the first epoch whose model, chosen without labels "
+        "by the set log-loss of held-out images, is below the error that the paper published after "
+        f"300 epochs. The schedule was fixed at {found['epochs']} epochs before the run. Beside it "
+        "the time of 300 epochs of recipe `paper` in the same code, from the faster of two epochs "
+        "(`benchmarks/time_to_error.py`).\n\n"
+        + markdown_table((*heads, "s, 300 epochs of `paper`", "times faster"), lines, words=1)
+    ), []
+
+
+def _tried(tried: Sequence[Mapping[str, str]]) -> tuple[str, Pictures]:
+    """Return what did not earn its place, with its number."""
+    lines = [[entry[key] for key in ("what", "gain", "why")] for entry in tried]
+    return markdown_table(("what", "gain", "why it went"), lines, words=3), []
+
+
+def _bigger(results: Results) -> str:
+    """Say what the numbers let one expect of a bigger machine."""
+    parts = []
+    if "step_cost" in results:
+        mlp = results["step_cost"]["mlp"]
+        rate = {place: one["rate"]["now"] for place, one in mlp.items()}
+        workers = rate["two_processes"] / rate["one_thread"]
+        threads = rate["two_threads"] / rate["one_thread"]
+        products = mlp["one_thread"]["breakdown_percent"]["now"]["matrix products"] / 100
+        parts += [
+            f"- More cores, many runs (a study): two one-thread processes do {workers:.2f} times "
+            "the work of one. Runs share nothing but memory, so give every core its own worker "
+            "(`unmix reproduce --workers`) and expect time to fall nearly by the number of cores, "
+            "until they compete for the memory bus.",
+            f"- More cores, one run: two threads do {threads:.2f} times the work of one. The "
+            "paper's MLP has small matrices, which do not divide well; do not expect much of "
+            "more than a few threads.",
+            f"- Faster arithmetic (wider vectors, a GPU): matrix products are {products:.0%} of a "
+            f"step with one thread. If they cost nothing, a step would be {1 / (1 - products):.1f} "
+            "times as fast and no more; the rest waits for memory and for Python. No GPU was "
+            "measured.",
+        ]
+    if "growth" in results:
+        found = results["growth"]
+        limits = []
+        for model in MODELS:
+            curve = _curve(found, "rows", model)
+            first, last = curve[0], curve[-1]
+            per_row = (last["peak_mb"] - first["peak_mb"]) / (last["size"] - first["size"])
+            if per_row > 0:
+                rows = (1024 * GIGABYTES - first["peak_mb"]) / per_row / 1e6
+                limits.append(f"{model} {1000 * per_row:.1f} kB, {rows:.0f} million rows")
+        parts.append(
+            f"- More memory: a row of {found['base']['columns']} columns costs, and {GIGABYTES} GB "
+            f"hold, {'; '.join(limits)}. Tables beyond that are streamed from Parquet by "
+            "`unmix fit`, for which memory does not grow with rows."
+        )
+    if "against_literal" in results:
+        found = results["against_literal"]
+        sizes = [line["num_sets"] for line in found["lines"]]
+        parts.append(
+            f"- More sets: between {min(sizes):,} and {max(sizes):,} sets the time of an epoch "
+            f"varies by a factor of {found['flat']['seconds_per_epoch']:.2f}; memory holds a few "
+            "numbers per set."
+        )
+    return "".join(f"{part}\n" for part in parts) or NOT_YET
+
+
+def _quiet(ax: Axes, title: str, *, grid: Literal["x", "y"]) -> None:
+    """Give a panel its title and the look of all pictures."""
+    ax.set_title(title, loc="left", fontweight="bold")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(axis=grid, color=GREY, alpha=0.25, linewidth=0.6)
+    ax.set_axisbelow(True)
+
+
+def _sizes_across(ax: Axes, sizes: Iterable[int]) -> None:
+    """Mark the measured sizes, and nothing else, on a logarithmic axis."""
+    ticks = sorted(set(sizes))
+    ax.set_xscale("log")
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.set_xticks(ticks, [_short(tick) for tick in ticks])
+
+
+def _logarithmic(ax: Axes) -> None:
+    """Let the values grow by factors, with plain numbers beside them."""
+    ax.set_yscale("log")
+    ax.yaxis.set_major_locator(LogLocator(10, subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+    ax.yaxis.set_minor_locator(NullLocator())
+
+
+def _from_zero(ax: Axes) -> None:
+    """Begin the values at zero."""
+    ax.set_ylim(bottom=0)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+
+
+def _short(value: float) -> str:
+    """Return 300000 as 300k."""
+    return f"{value / 1000:g}k" if value >= 1000 else f"{value:g}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

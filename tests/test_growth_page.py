@@ -1,0 +1,143 @@
+"""The page about cost: made from the benchmarks' output, all of it or the part that is there."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def build_script():
+    spec = importlib.util.spec_from_file_location("build_growth", ROOT / "docs/build_growth.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+build_growth = build_script()
+MACHINE = {"processor": "Abacus", "cores": 2, "torch": "9.9"}
+
+
+def cost_of_step(rate):
+    """What step_cost.py says of a place where training runs at this rate."""
+    versions = ("before", "now", "shifted")
+    parts = dict.fromkeys(build_growth.PART_COLORS, 10.0) | {"matrix products": 30.0}
+    return {
+        "limit": 80.0,
+        "rate": dict.fromkeys(versions, rate),
+        "milliseconds_per_step": dict.fromkeys(versions, 2.5),
+        "percent": dict.fromkeys(versions, 100 * rate / 80),
+        "breakdown_percent": dict.fromkeys(versions, parts),
+    }
+
+
+def made_up():
+    """Results of benchmarks that were never run, with numbers that are easy to check."""
+    sizes = {"rows": (1000, 8000), "sets": (10, 100), "columns": (5, 20), "epochs": (2, 4)}
+    rates = {"one_thread": 20, "two_threads": 30, "two_processes": 38}
+    step = {place: cost_of_step(rate) for place, rate in rates.items()}
+    resnet = {"two_threads": {**cost_of_step(40), "breakdown_percent": {}}}
+    resnet["two_threads"]["percent"] = {"shifted": 50.0}
+    epoch = {"epoch": 3, "seconds": 4.0, "held_out_loss": 2.2, "test_error": 2.5}
+    reached = {"seconds": 4.0, "epoch": 3, "chosen": epoch}
+    line = {"paper_error": 3.05, "paper_seconds": 200.0, "marks": {"training_starts": 1.5}}
+    results = {
+        "growth": {
+            "base": {"rows": 1000, "sets": 10, "columns": 20, "epochs": 2},
+            "threads": 2,
+            "lines": [
+                {
+                    "what": what,
+                    "model": model,
+                    "size": size,
+                    "seconds": 0.001 * size,
+                    "peak_mb": 300 + 0.01 * size,
+                    "base_mb": 300.0,
+                }
+                for what, both in sizes.items()
+                for model in build_growth.MODELS
+                for size in both
+                if what != "epochs" or model == "mlp"
+            ],
+        },
+        "step_cost": {"mlp": step, "resnet32": resnet},
+        "against_literal": {
+            "rows": 5000,
+            "threads": 2,
+            "lines": [
+                {"how": how, "num_sets": m, "seconds_per_epoch": slow * m, "peak_mb": 100.0 * slow}
+                for how, slow in (("ours", 1), ("literal", 3))
+                for m in (10, 1000)
+            ],
+            "flat": {"seconds_per_epoch": 1.25, "peak_mb": 1.0},
+        },
+        "time_to_error": {
+            "epochs": 4,
+            "seed": 0,
+            "threads": 2,
+            "lines": [
+                {"dataset": "mnist", **line, "reached": reached, "ratio": 50.0},
+                {"dataset": "kmnist", **line},
+            ],
+        },
+    }
+    results = {name: {"machine": MACHINE, **found} for name, found in results.items()}
+    return results | {"tried": [{"what": "a | b", "gain": "1 %", "why": "too little"}]}
+
+
+def test_the_page_without_any_measurement_has_all_its_sections():
+    page, images = build_growth.render_growth_page({})
+    assert images == {}
+    assert page.count("Not measured yet.") == len(re.findall(r"^## ", page, re.MULTILINE)) == 7
+
+
+def test_the_page_shows_what_was_measured():
+    page, images = build_growth.render_growth_page(made_up())
+    assert "2 cores (Abacus), torch 9.9" in page
+    assert "| rows | mlp | 1,000 to 8,000 | 8 | 1.00 to 8.00 | 8.0 | 310 to 380 |" in page
+    assert "| mlp | one process, two threads | now | 2.50 | 30.0 | 80.0 (sgemm) | 38 % |" in page
+    assert "| matrix products | 30 % | 30 % |" in page
+    assert "| 1,000 | 1000.00 | 3000.00 | 3.0 | 100 | 300 |" in page
+    assert "| MNIST | 3.05 | 2.50 | 3 | 1.5 | 4.0 | 200 | 50 |" in page
+    assert "| Kuzushiji-MNIST | 3.05 |  |  | 1.5 | not reached | 200 |  |" in page
+    assert "| a \\| b | 1 % | too little |" in page
+    assert "1.90 times the work of one" in page  # 38 / 20
+    assert "1.4 times as fast" in page  # 1 / (1 - 0.3)
+    assert "mlp 10.0 kB, 2 million rows" in page  # 16 GB less 310 MB, at 10 kB a row
+    assert "Not measured yet." not in page
+    assert {*re.findall(r"\]\(images/(.*?)\)", page)} == images.keys()
+    assert build_growth.render_growth_page(made_up()) == (page, images)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [("growth", 5), ("step_cost", 4), ("against_literal", 5), ("time_to_error", 6), ("tried", 6)],
+)
+def test_one_benchmark_alone_fills_its_sections(name, missing):
+    page, _ = build_growth.render_growth_page({name: made_up()[name]})
+    assert page.count("Not measured yet.") == missing
+
+
+def words_of(drawing):
+    return re.findall(r"<text[^>]*>([^<]*)", drawing)
+
+
+@pytest.mark.skipif(not build_growth.PAGE.exists(), reason="nothing has been measured yet")
+def test_the_committed_page_is_what_the_committed_results_give():
+    page, images = build_growth.render_growth_page(build_growth.read_results(build_growth.RESULTS))
+    rebuild = "run python docs/build_growth.py"
+    assert page == build_growth.PAGE.read_text(encoding="utf-8"), rebuild
+    for name, drawing in images.items():
+        # Not the bytes: another version of matplotlib draws the same words elsewhere.
+        committed = (build_growth.IMAGES / name).read_text(encoding="utf-8")
+        assert words_of(committed) == words_of(drawing), f"{name}: {rebuild}"
+
+
+def test_what_was_tried_is_complete():
+    path = build_growth.RESULTS / "tried.json"
+    for entry in json.loads(path.read_text(encoding="utf-8")) if path.exists() else []:
+        assert entry.keys() == {"what", "gain", "why"}
+        assert all(entry.values())
