@@ -324,8 +324,9 @@ def _time_to_error(found: Results) -> tuple[str, Pictures]:
         f"Ten sets, seed {found['seed']}, {found['threads']} threads. From the start of the "
         "process, data on disk, to the end of the first epoch whose model, chosen without labels "
         "by the set log-loss of held-out images, is below the error that the paper published after "
-        f"300 epochs. The schedule was fixed at {found['epochs']} epochs before the run. Beside it "
-        "the time of 300 epochs of recipe `paper` in the same code, from the faster of two epochs "
+        f"300 epochs. The schedule was fixed before the run: {found['epochs']} epochs, learning "
+        f"rate {found['rate']:g}, images shifted by {found['shift']} pixels. Beside it the time "
+        "of 300 epochs of recipe `paper` in the same code, from the faster of two epochs "
         "(`benchmarks/time_to_error.py`).\n\n"
         + markdown_table((*heads, "s, 300 epochs of `paper`", "times faster"), lines, words=1)
     ), []

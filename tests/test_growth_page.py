@@ -76,6 +76,8 @@ def made_up():
         },
         "time_to_error": {
             "epochs": 4,
+            "rate": 0.003,
+            "shift": 0,
             "seed": 0,
             "threads": 2,
             "lines": [

@@ -55,6 +55,8 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
     show_default=True,
     help="Folder of the run store; a study goes on from what is there.",
 )
+@click.option("--import", "import_file", type=click.Path(), help="Exported runs to count as done.")
+@click.option("--export", "export_file", type=click.Path(), help="Write the runs as JSON lines.")
 @click.option("--report", "report_folder", type=click.Path(), help="Write tables and figures.")
 @click.option("--report-only", is_flag=True, help="Run nothing; use what the store holds.")
 @click.option("--data", "data_folder", type=click.Path(), help="Folder of the datasets.")
@@ -70,6 +72,8 @@ def reproduce(
     scale: float,
     workers: int | None,
     store_folder: str,
+    import_file: str | None,
+    export_file: str | None,
     report_folder: str | None,
     report_only: bool,
     data_folder: str | None,
@@ -102,9 +106,13 @@ def reproduce(
         raise InputError(
             f"no cell is left of {' and '.join(studies)}; widen --num-sets or --methods"
         )
-    with RunStore(store_folder, create=not report_only) as store:
+    with RunStore(store_folder, create=import_file is not None or not report_only) as store:
+        if import_file is not None:
+            store.import_(import_file)
         if not report_only:
             _run(cells, store, workers, data_folder, show=not as_json)
+        if export_file is not None:
+            store.export(export_file)
         results, failures = store.results(), store.failures()
     summaries = [summarize(study, results, part) for study, part in zip(chosen, rows, strict=True)]
     failed = {cell_title(cell): failures[cell] for cell in cells if cell in failures}

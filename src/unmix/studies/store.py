@@ -47,14 +47,34 @@ CREATE TABLE IF NOT EXISTS runs (
 """
 
 
+# What decides the result of a run, beside the cell and torch.
+CODE = {
+    "core": ("losses", "pairing", "penalties", "risks", "transition"),
+    "data": ("batching", "benchmarks", "draw", "formats", "sets"),
+    "learn": (
+        "augment",
+        "learned_priors",
+        "methods",
+        "models",
+        "recipes",
+        "strength",
+        "training",
+    ),
+    "assess": ("labeled",),
+    "studies": ("cell",),
+}
+
+
 @cache
 def code_version() -> str:
     """Return the versions of unmix and torch, and a digest of the code that decides results."""
     digest = hashlib.sha256()
     root = Path(str(files("unmix")))
-    sources = [p for room in ("core", "data", "learn") for p in sorted((root / room).glob("*.py"))]
-    for path in [*sources, root / "studies" / "cell.py"]:
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    for room, modules in CODE.items():
+        for module in modules:
+            digest.update(
+                f"{room}/{module}\0".encode() + (root / room / f"{module}.py").read_bytes()
+            )
     return f"unmix {version('unmix')} {digest.hexdigest()[:12]}, torch {version('torch')}"
 
 
