@@ -1,4 +1,4 @@
-"""Write docs/results.md and its pictures from docs/results.jsonl, the exported runs.
+"""Write docs/results.md, its pictures and the table of the README from docs/results.jsonl.
 
     python docs/build_results.py
 
@@ -33,6 +33,7 @@ DOCS = Path(__file__).resolve().parent
 EXPORT, TRIED, PAGE, IMAGES = (
     DOCS / name for name in ("results.jsonl", "tried.json", "results.md", "images")
 )
+README = DOCS.parent / "README.md"
 NOT_YET = "Not run yet.\n"
 # Which pictures of which studies; noise-boxes is part of prior-noise.
 SHOWN = {
@@ -53,6 +54,8 @@ def main() -> int:
         for name, drawing in images.items():
             atomic_write_text(IMAGES / name, drawing)
         atomic_write_text(PAGE, page)
+        readme = README.read_text(encoding="utf-8")
+        atomic_write_text(README, with_headline(readme, page))
     except InputError as error:
         print(error, file=sys.stderr)
         return 2
@@ -104,6 +107,14 @@ def render_results_page(
     parts += ["## CIFAR-10\n", _cifar(runs)]
     parts += ["## What we tried and dropped\n", _tried(tried)]
     return "\n".join(parts), images
+
+
+def with_headline(readme: str, page: str) -> str:
+    """Return the README with the table under "In short" of the results page."""
+    start, end = "<!-- results -->\n", "<!-- end of results -->"
+    section = page.split("## In short\n\n")[1].split("\n\n")[0]  # the table ends at a blank line
+    before, rest = readme.split(start)
+    return before + start + section + "\n" + end + rest.split(end)[1]
 
 
 def _headline(summary: Summary) -> str:

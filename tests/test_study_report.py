@@ -320,6 +320,8 @@ def test_the_committed_page_is_what_the_committed_runs_give():
     page, images = build_results.render_results_page(runs, build_results.read_tried(tried))
     rebuild = "run python docs/build_results.py"
     assert page == build_results.PAGE.read_text(encoding="utf-8"), rebuild
+    readme = build_results.README.read_text(encoding="utf-8")
+    assert build_results.with_headline(readme, page) == readme, rebuild
     for name, drawing in images.items():
         # Not the bytes: another version of matplotlib draws the same words elsewhere.
         committed = (build_results.IMAGES / name).read_text(encoding="utf-8")
