@@ -347,9 +347,15 @@ def main():
     places = {
         "one_thread": lambda: [measured("mlp", threads=1, **alone)],
         "two_threads": lambda: [measured("mlp", threads=2, **alone)],
+        "two_sleepless_threads": lambda: [measured("mlp", threads=2, sleepless=True, **alone)],
         "two_processes": lambda: measured_together("mlp", *[job | {"profiled": 0}] * 2, threads=1),
     }
-    titles = ("one thread", "two threads", "two processes of one thread, side by side")
+    titles = (
+        "one thread",
+        "two threads",
+        "two threads with OMP_WAIT_POLICY=active",
+        "two processes of one thread, side by side",
+    )
     found = {"mlp": {}, "resnet32": {}}
     for (name, run), title in zip(places.items(), titles, strict=True):
         found["mlp"][name] = summary(run(), "sgemm", VERSIONS)

@@ -31,6 +31,7 @@ MARKERS = {"linear": "s", "mlp": "o", "boosting": "^"}
 PLACES = {
     "one_thread": "one process, one thread",
     "two_threads": "one process, two threads",
+    "two_sleepless_threads": "the same with OMP_WAIT_POLICY=active",
     "two_processes": "two processes, one thread each",
 }
 VERSIONS = {"before": "before", "now": "now", "shifted": "now, images shifted"}

@@ -41,6 +41,10 @@ class LearnedPriors(nn.Module):
         self.num_rows = num_rows
         self._stated = stated
         self._errors = torch.from_numpy(errors).to(stated.pooled.device)
+        # How much each stated prior counts, (m,), sum 1: by its error, as far as that is not 0.
+        trust = 1 / self._errors.clamp_min(1e-3) ** 2
+        self._trust = trust / trust.sum()
+        self._stated_mean = (self._trust * stated.set_priors).sum()
         start = torch.logit(stated.set_priors, eps=1e-3)
         self.prior_logits = nn.Parameter(start.float())
 
@@ -50,9 +54,19 @@ class LearnedPriors(nn.Module):
         return logits
 
     def set_priors(self) -> Tensor:
-        """Return the priors as they are now, (m,), float64."""
+        """Return the priors as they are now, (m,), float64.
+
+        Stretching or moving all priors alike changes the likelihood very little, since the logits
+        make up for it, and a timid network would stretch them for its own ends. So only the stated
+        priors decide about that: the learned ones are moved by the line that fits the stated ones
+        to them by least squares.
+        """
         learned = torch.sigmoid(self.prior_logits.double())
-        return torch.where(self._errors > 0, learned, self._stated.set_priors)
+        mean = (self._trust * learned).sum()
+        offset, stated_offset = learned - mean, self._stated.set_priors - self._stated_mean
+        slope = (self._trust * offset * stated_offset).sum() / (self._trust * offset**2).sum()
+        moved = (self._stated_mean + slope * offset).clamp(1e-3, 1 - 1e-3)
+        return torch.where(self._errors > 0, moved, self._stated.set_priors)
 
     def transition(self) -> Transition:
         """Return the transition of the current priors, with gradients."""
