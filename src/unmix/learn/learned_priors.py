@@ -64,7 +64,8 @@ class LearnedPriors(nn.Module):
         learned = torch.sigmoid(self.prior_logits.double())
         mean = (self._trust * learned).sum()
         offset, stated_offset = learned - mean, self._stated.set_priors - self._stated_mean
-        slope = (self._trust * offset * stated_offset).sum() / (self._trust * offset**2).sum()
+        spread = (self._trust * offset**2).sum().clamp_min(1e-12)
+        slope = (self._trust * offset * stated_offset).sum() / spread
         moved = (self._stated_mean + slope * offset).clamp(1e-3, 1 - 1e-3)
         return torch.where(self._errors > 0, moved, self._stated.set_priors)
 
