@@ -93,6 +93,53 @@ def test_a_finished_choice_is_read_back_from_its_checkpoints(tmp_path):
         assert torch.equal(mine, theirs)
 
 
+def test_without_a_weight_average_each_radius_is_judged_by_its_own_weights():
+    kept, held_out = kept_and_held_out()
+    recipe = dataclasses.replace(QUICK, average=0.0)
+    _, choice = train_choosing_radius(
+        small_model(kept), kept, VAT, recipe, (0.0, 30.0), held_out=held_out, seed=0
+    )
+    first, second = choice.candidates
+    assert first["calibrated_loss"] != second["calibrated_loss"]
+    assert first["calibrated_loss"] <= first["held_out_loss"]
+    assert second["calibrated_loss"] <= second["held_out_loss"]
+
+
+def test_a_monitor_cannot_choose_the_radius():
+    kept, held_out = kept_and_held_out()
+    chosen = [
+        train_choosing_radius(
+            small_model(kept),
+            kept,
+            VAT,
+            QUICK,
+            (0.0, 1.0, 30.0),
+            held_out=held_out,
+            seed=0,
+            monitor=lambda model, sign=sign: {
+                "calibrated_loss": sign * next(model.parameters()).norm().item(),
+                "held_out_loss": sign,
+            },
+        )[1]
+        for sign in (1.0, -1.0)
+    ]
+    without_times = [
+        [{k: v for k, v in row.items() if k != "seconds"} for row in choice.candidates]
+        for choice in chosen
+    ]
+    assert chosen[0].radius == chosen[1].radius
+    assert without_times[0] == without_times[1]
+
+
+def test_one_epoch_is_too_short_to_choose():
+    kept, held_out = kept_and_held_out()
+    recipe = dataclasses.replace(QUICK, epochs=1)
+    with pytest.raises(InputError, match="2 epochs or more"):
+        train_choosing_radius(
+            small_model(kept), kept, VAT, recipe, (0.0, 1.0), held_out=held_out, seed=0
+        )
+
+
 def test_a_method_without_vat_has_no_radius_to_choose():
     kept, held_out = kept_and_held_out()
     with pytest.raises(InputError, match="ssc has no VAT penalty"):

@@ -134,7 +134,7 @@ def fit(
     from unmix.files import atomic_folder
     from unmix.learn.estimator import UnbelievableWarning
     from unmix.learn.saved import write_model
-    from unmix.learn.streaming import fits_in_memory
+    from unmix.learn.streaming import fits_in_memory, is_parquet
     from unmix.report.page import render_report
 
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
@@ -161,6 +161,8 @@ def fit(
             "prior_error": prior_error,
             "random_state": seed,
         }
+        if stream and not is_parquet(rows):
+            raise InputError(f"--stream reads Parquet only; convert {rows} or leave --stream out")
         if stream is None:
             stream = not fits_in_memory(rows, table.features)
         fitted = _fitted_in_pieces if stream else _fitted_in_memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,9 +31,12 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
     if value is None:
         return None
     try:
-        return tuple(dict.fromkeys(int(part) for part in value.split(",")))
+        numbers = tuple(dict.fromkeys(int(part) for part in value.split(",")))
+        if min(numbers) < 0:
+            raise ValueError
     except ValueError:
         raise click.BadParameter(f"{value!r} is no list of whole numbers such as 0,1,2.") from None
+    return numbers
 
 
 @main.command()
@@ -45,7 +49,12 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
 @click.option("--num-sets", callback=_numbers, help="Only these numbers of sets; all if left out.")
 @click.option("--recipe", default="fast", show_default=True, help="fast, or paper (300 epochs).")
 @click.option("--epochs", type=int, help="Instead of the recipe's.")
-@click.option("--scale", default=1.0, help="Share of the training rows to use.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(0, 1, min_open=True),
+    default=1.0,
+    help="Share of the training rows to use.",
+)
 @click.option("--workers", type=int, help="Runs side by side; one per core if left out.")
 @click.option(
     "--store",
@@ -106,6 +115,8 @@ def reproduce(
         raise InputError(
             f"no cell is left of {' and '.join(studies)}; widen --num-sets or --methods"
         )
+    if report_folder is not None and Path(report_folder).is_file():
+        raise InputError(f"--report {report_folder} is a file; give the name of a folder")
     with RunStore(store_folder, create=import_file is not None or not report_only) as store:
         if import_file is not None:
             store.import_(import_file)

@@ -87,10 +87,11 @@ class ShuffledSets:
         """Read a part into memory, by its position in `part_sizes`."""
         x_file, set_file = _part_files(self.folder, list(self.parts)[position])
         # Read, not mapped: pages of a mapped file would count as memory of this process.
-        x = np.fromfile(x_file, dtype=np.float32).reshape(-1, self.num_features)
-        set_index = np.fromfile(set_file, dtype=np.int32)
-        if len(set_index) != self.part_sizes[position] or len(x) != len(set_index):
+        x, set_index = np.fromfile(x_file, np.float32), np.fromfile(set_file, np.int32)
+        rows = self.part_sizes[position]
+        if len(set_index) != rows or len(x) != rows * self.num_features:
             raise InputError(f"{x_file} was changed or cut short; delete {self.folder}")
+        x = x.reshape(rows, self.num_features)
         return UnlabeledSets(x, set_index, self.set_priors, self.target_prior, self.set_ids)
 
     def hold_out(

@@ -34,7 +34,7 @@ from unmix.files import atomic_write_text
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.encoding import TableEncoder, TableSummary
 
-__all__ = ["StreamedTable", "fits_in_memory", "scratch_folder"]
+__all__ = ["StreamedTable", "fits_in_memory", "is_parquet", "scratch_folder"]
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int | None, str], None]
@@ -46,6 +46,11 @@ SET_ID_BYTES = 64
 # Of each of the two samples: rows, and bytes as float64.
 MOST_IN_MEMORY = 1_000_000
 SAMPLE_BYTES = 130_000_000
+
+
+def is_parquet(path: str | os.PathLike[str]) -> bool:
+    """Say whether a table is Parquet, the format that can be streamed."""
+    return isinstance(open_table(path), ParquetTable)
 
 
 def fits_in_memory(path: str | os.PathLike[str], columns: Sequence[str]) -> bool:
@@ -81,9 +86,9 @@ def scratch_folder(output: str | os.PathLike[str], run: dict[str, Any]) -> Itera
         try:
             yield folder
         except InputError:  # to be mended first: then it is another run
-            shutil.rmtree(folder)
+            _remove(folder)
             raise
-        shutil.rmtree(folder)
+        _remove(folder)
 
 
 def _lock(file: Any, output: str | os.PathLike[str]) -> None:
@@ -98,8 +103,15 @@ def _lock(file: Any, output: str | os.PathLike[str]) -> None:
         raise InputError(f"another fit is writing {output}; wait or choose another name") from None
 
 
+def _remove(folder: Path) -> None:
+    """Remove a scratch folder; killed meanwhile, it leaves one that is not taken up again."""
+    (folder / "run.json").unlink(missing_ok=True)
+    shutil.rmtree(folder)
+
+
 def _empty(folder: Path) -> None:
-    """Remove everything in a folder but its lock."""
+    """Remove everything in a folder but its lock, first of all what says whose it is."""
+    (folder / "run.json").unlink(missing_ok=True)
     for entry in folder.iterdir():
         if entry.is_dir():
             shutil.rmtree(entry)

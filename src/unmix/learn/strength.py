@@ -66,7 +66,10 @@ def train_choosing_radius(
     """
     if method.vat is None or not radii:
         raise InputError(f"{method.name} has no VAT penalty whose radius could be chosen")
-    part, compare = (max(1, round(share * recipe.epochs)) for share in (PART, COMPARE))
+    if recipe.epochs < 2:
+        raise InputError(f"{method.name} chooses its strength on the way; give it 2 epochs or more")
+    part = max(1, round(PART * recipe.epochs))
+    compare = max(part + 1, round(COMPARE * recipe.epochs))
     ends = [part, *[compare - part] * len(radii), recipe.epochs - compare]
     before = [sum(ends[:i]) for i in range(len(ends))]
 
@@ -92,18 +95,17 @@ def train_choosing_radius(
         )
 
     shared = stage(0, "start", 0.0, stop=part).state
-    branches = [
-        stage(i, f"radius {radius:g}", radius, start=shared, stop=compare)
-        for i, radius in enumerate(radii, 1)
-    ]
-    candidates = [
-        {"radius": radius, "calibrated_loss": calibrated_loss(branch.model, held_out)}
-        | branch.history[-1]
-        for radius, branch in zip(radii, branches, strict=True)
-    ]
-    best = min(range(len(radii)), key=lambda i: candidates[i]["calibrated_loss"])
+    states, candidates, losses = [], [], []
+    for i, radius in enumerate(radii, 1):
+        branch = stage(i, f"radius {radius:g}", radius, start=shared, stop=compare)
+        # At once: without a weight average the next branch trains this very model.
+        losses.append(calibrated_loss(branch.model, held_out))
+        states.append(branch.state)
+        candidates.append(branch.history[-1] | {"radius": radius, "calibrated_loss": losses[-1]})
+    # By the losses alone: the history holds what a monitor says, which may know labels.
+    best = int(np.argmin(losses))
     radius = radii[best]
-    trained = stage(len(ends) - 1, f"chosen {radius:g}", radius, start=branches[best].state)
+    trained = stage(len(ends) - 1, f"chosen {radius:g}", radius, start=states[best])
     return trained, Choice(radius, candidates)
 
 

@@ -181,7 +181,7 @@ def train(
                 with precision():
                     loss = risk(model(x_batch).float(), set_batch)
                     if method.vat and vat_radius:
-                        some = x_batch[: max(2, round(method.vat.share * len(x_batch)))]
+                        some = _spread(x_batch, method.vat.share)
                         weight = method.vat.weight_at(step / (recipe.epochs * batches))
                         loss = loss + weight * vat_penalty(model, some, radius=vat_radius)
                     if isinstance(model, LearnedPriors):
@@ -289,6 +289,11 @@ def _remaining_batches(
             yield x.index_select(0, rows), set_index[rows]
 
 
+def _spread(x: Tensor, share: float) -> Tensor:
+    """Return a share of the rows from all over the batch, whose neighbours share a shift."""
+    return x[:: round(1 / share)] if len(x) >= 4 else x
+
+
 def _note_risk(state: _State, value: float, rate: float) -> None:
     """Add the risk of a batch to the epoch's sum, or stop if it has run away."""
     if not math.isfinite(value) or abs(value) > RUNAWAY:
@@ -315,7 +320,7 @@ def _end_epoch(
             state.best_loss, state.best_epoch = row["held_out_loss"], state.epoch + 1
             state.best.load_state_dict(state.average.state_dict())
     if monitor is not None:
-        row.update(monitor(state.average.eval()))
+        row = monitor(state.average.eval()) | row  # what it says replaces nothing
     state.history.append(row)
     state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
 

@@ -106,10 +106,10 @@ class Study:
             plain = Cell(name, recipe=recipe, epochs=epochs, scale=scale, held_out=HELD_OUT)
             for method in chosen:
                 for column in self.columns:
-                    if num_sets is not None and column.num_sets not in num_sets:
-                        continue
                     cell = _cell_of(plain, method, column)
-                    if cell is None:
+                    if cell is None or not (
+                        num_sets is None or cell.num_sets in num_sets or not has_sets(cell)
+                    ):
                         continue
                     paper = self._paper(name, method, column)
                     rows += [
