@@ -31,7 +31,7 @@ MARKERS = {"linear": "s", "mlp": "o", "boosting": "^"}
 PLACES = {
     "one_thread": "one process, one thread",
     "two_threads": "one process, two threads",
-    "two_sleepless_threads": "the same with OMP_WAIT_POLICY=active",
+    "two_sleepless_threads": "one process, two busy threads",
     "two_processes": "two processes, one thread each",
 }
 VERSIONS = {"before": "before", "now": "now", "shifted": "now, images shifted"}
@@ -209,7 +209,8 @@ def _limit(found: Results) -> tuple[str, Pictures]:
         "1024), for ResNet-32 the best of its large convolutions alone, forward and backward. "
         "Operations are counted by formula: forward, gradients of weights, gradients of inputs but "
         "the first. Before: torch's own dropout, rows gathered by indexing, weights averaged one "
-        "by one. Images shifted: as recipe `fast` does where the benchmark allows it "
+        "by one. Images shifted: as recipe `fast` does where the benchmark allows it. Busy "
+        "threads: OMP_WAIT_POLICY=active, which is for a machine of one's own "
         "(`benchmarks/step_cost.py`, all in one run).\n\n" + markdown_table(heads, lines, words=3)
     ), []
 
@@ -326,8 +327,9 @@ def _time_to_error(found: Results) -> tuple[str, Pictures]:
         "process, data on disk, to the end of the first epoch whose model, chosen without labels "
         "by the set log-loss of held-out images, is below the error that the paper published after "
         f"300 epochs. The schedule was fixed before the run: {found['epochs']} epochs, learning "
-        f"rate {found['rate']:g}, images shifted by {found['shift']} pixels. Beside it the time "
-        "of 300 epochs of recipe `paper` in the same code, from the faster of two epochs "
+        f"rate {found['rate']:g}, images shifted by {found['shift']} pixels; it had been tried "
+        "out on seed 1, with its test errors in view. Beside it the time of 300 epochs of recipe "
+        "`paper` in the same code, from the faster of two epochs "
         "(`benchmarks/time_to_error.py`).\n\n"
         + markdown_table((*heads, "s, 300 epochs of `paper`", "times faster"), lines, words=1)
     ), []
