@@ -200,6 +200,11 @@ def notes_of(summary: Summary) -> list[str]:
             "The paper does not state the priors of its 2 sets; ours are drawn until they differ "
             "by at least 0.5."
         )
+    if any(entry.row == "ssc-refined" for entry in summary.entries):
+        notes.append(
+            "ssc-refined is told how far the stated priors may be off: epsilon is given as their "
+            "standard error."
+        )
     notes.append(_versions(runs))
     return [note for note in notes if note]
 
