@@ -201,3 +201,18 @@ def test_other_code_has_other_checkpoints(store, monkeypatch):
     assert before != store.checkpoint_folder(CELLS[1])
     monkeypatch.setattr("unmix.studies.store.code_version", lambda: "unmix 9")
     assert store.checkpoint_folder(CELLS[0]) != before
+
+
+def test_an_import_refuses_what_is_no_run(tmp_path):
+    with RunStore(tmp_path / "runs") as store:
+        binary = tmp_path / "binary"
+        binary.write_bytes(b"\xff\xfe\x00")
+        with pytest.raises(InputError, match="is no export of runs"):
+            store.import_(binary)
+        empty = tmp_path / "empty.jsonl"
+        empty.write_text(
+            '{"cell":{"dataset":"digits"},"state":"done","result":{"history":{},"test_error":0.1}}\n'
+        )
+        with pytest.raises(InputError, match="it has no error or no epochs"):
+            store.import_(empty)
+        assert store.results() == {}

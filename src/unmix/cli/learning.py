@@ -237,6 +237,8 @@ def _fitted_in_memory(table: _Table, options: dict[str, Any], output: str) -> It
 @contextmanager
 def _fitted_in_pieces(table: _Table, options: dict[str, Any], output: str) -> Iterator[Fitted]:
     """Do the same in constant memory, going on with what an interrupted run left behind."""
+    from importlib.metadata import version
+
     from unmix.assess.estimates import plain
     from unmix.data.tables import naming
     from unmix.learn.estimator import UnmixClassifier
@@ -248,6 +250,8 @@ def _fitted_in_pieces(table: _Table, options: dict[str, Any], output: str) -> It
         "priors": _identity(table.priors.source),
         "table": [table.features, table.set_column, table.allow_unused, table.held_out],
         "options": plain(options),
+        # Another version may encode or train otherwise: then nothing is taken up.
+        "versions": {name: version(name) for name in ("unmix", "torch", "numpy", "pandas")},
     }
     with scratch_folder(output, run) as scratch:
         with progress_bar("fit", enabled=table.verbose, unit="rows") as progress:

@@ -66,6 +66,8 @@ def row_of(line: str, where: str) -> dict[str, Any]:
         if (state, result is None) not in (("done", False), ("failed", True)):
             raise ValueError("state and result do not agree")
         if result is not None:
+            if not result["history"] or not 0 <= result["test_error"] <= 1:
+                raise ValueError("it has no error or no epochs")
             row["result"] = compact(result | {"history": _history(result["history"])})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{where} is no exported run ({error}); export it again") from None

@@ -200,7 +200,11 @@ class RunStore:
     def import_(self, path: str | Path) -> int:
         """Add the runs of an export and count the new; what is done here stays as it is."""
         with explained_os_errors(path, "read"):
-            lines = Path(path).read_text(encoding="utf-8").splitlines()
+            data = Path(path).read_bytes()
+        try:
+            lines = data.decode("utf-8").splitlines()
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is no export of runs; give a file of JSON lines") from None
         marks = ", ".join("?" * len(EXPORTED))
         changes = ", ".join(f"{name} = excluded.{name}" for name in EXPORTED[1:])
         new = 0
