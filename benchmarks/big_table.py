@@ -7,15 +7,12 @@ them as a user would, and prints seconds and peak resident memory of each comman
 """
 
 import argparse
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from measuring import run_command
 
 COLUMNS, SETS, CHUNK = 20, 1000, 250_000
 
@@ -38,16 +35,6 @@ def write_rows(path, num_rows, priors, seed):
     writer.close()
 
 
-def run(*args):
-    """Run a command; return seconds and peak resident memory in megabytes."""
-    started = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "unmix.cli", *args])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{args[0]} failed")
-    return time.perf_counter() - started, usage.ru_maxrss / 1024
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -62,14 +49,14 @@ def main():
     rates.write_text("region,share\n" + "\n".join(lines) + "\n")
     write_rows(rows, options.rows, priors, seed=1)
     fit = ("fit", str(rows), "--sets", "region", "--priors", str(rates), "-o", str(model))
-    seconds, memory = run(*fit, "--model", "boosting", "--method", "ssc", "--overwrite")
+    seconds, memory = run_command(*fit, "--model", "boosting", "--method", "ssc", "--overwrite")
     print(f"fit      {options.rows:>12,} rows: {seconds:6.0f} s, peak {memory:6.0f} MB", flush=True)
     per_row = rows.stat().st_size / options.rows
     num_new = int(options.score_gigabytes * 1e9 / per_row)
     write_rows(new, num_new, priors, seed=2)
     size = new.stat().st_size / 1e9
     scored = str(options.folder / "scored.parquet")
-    seconds, memory = run("predict", str(model), str(new), "-o", scored)
+    seconds, memory = run_command("predict", str(model), str(new), "-o", scored)
     rate = num_new / seconds
     print(
         f"predict  {num_new:>12,} rows ({size:.1f} GB): {seconds:6.0f} s, peak {memory:6.0f} MB, "

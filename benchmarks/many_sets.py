@@ -7,15 +7,12 @@ and what is said about them.
 """
 
 import argparse
-import os
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from measuring import run_command
 
 COLUMNS = 5
 
@@ -34,16 +31,6 @@ def write_files(folder, num_sets, num_rows):
     pq.write_table(pa.table({"set": ids, "share": priors}), folder / "rates.parquet")
 
 
-def run(*args):
-    """Run a command; return seconds and peak resident memory in megabytes."""
-    started = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "unmix.cli", *map(str, args)])
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{args[0]} failed")
-    return time.perf_counter() - started, usage.ru_maxrss / 1024
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -58,8 +45,8 @@ def main():
         write_files(options.folder, num_sets, options.rows)
         fit = ("fit", rows, "--sets", "set", "--priors", rates, "-o", model, "--overwrite")
         said = [
-            run(*fit, "--model", options.model, "--method", "ssc"),
-            run("predict", model, rows, "-o", scored),
+            run_command(*fit, "--model", options.model, "--method", "ssc"),
+            run_command("predict", model, rows, "-o", scored),
         ]
         page = (model / "report.html").stat().st_size / 1e6
         for command, (seconds, memory) in zip(("fit", "predict"), said, strict=True):

@@ -81,6 +81,16 @@ def measured(part, *, threads, sleepless=False, **job):
     return result
 
 
+def run_command(*args):
+    """Run a command of unmix; return seconds and peak resident memory in megabytes."""
+    started = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-m", "unmix.cli", *map(str, args)])
+    _, status, usage = os.wait4(process.pid, 0)
+    if status:
+        sys.exit(f"{args[0]} failed")
+    return time.perf_counter() - started, usage.ru_maxrss / 1024
+
+
 def run_as_child(*parts):
     """If this process is a child, run its part, print the result and leave."""
     if sys.argv[1:2] != ["--child"]:
