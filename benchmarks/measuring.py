@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
+WINDOW = 0.1  # seconds
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -25,22 +26,40 @@ class Enough(Exception):  # noqa: N818  (nothing went wrong)
 class Clock:
     """Measures the steps of a training after a few to warm up, then ends it by `Enough`.
 
-    Stands where training takes a function for its progress.
+    Stands where training takes a function for its progress. The time of a step is that of the
+    fastest tenth of a second, or of the fastest step if steps are longer: what others do on the
+    machine comes and goes, and `best_seconds` measures in the same way.
     """
 
     def __init__(self, wait, seconds, warm_up=10):
         self.wait, self.seconds, self.warm_up = wait, seconds, warm_up
+        self.per_step = float("inf")
 
     def __call__(self, done, total=0, text=""):
+        if done == self.warm_up:
+            self.wait()
+        now = time.perf_counter()
         if done <= self.warm_up:
-            if done == self.warm_up:
-                self.wait()
-            self.started = time.perf_counter()
+            self.end, self.since, self.steps = now + self.seconds, now, 0
             return
-        passed = time.perf_counter() - self.started
-        if passed >= self.seconds:
-            self.per_step = passed / (done - self.warm_up)
+        self.steps += 1
+        if now - self.since >= WINDOW:
+            self.per_step = min(self.per_step, (now - self.since) / self.steps)
+            self.since, self.steps = now, 0
+        if now >= self.end and self.per_step < float("inf"):
             raise Enough
+
+
+def best_seconds(call, seconds):
+    """Return the seconds of a call in the fastest of all tenths of a second."""
+    best, end = float("inf"), time.perf_counter() + seconds
+    while (started := time.perf_counter()) < end:
+        calls = 0
+        while (passed := time.perf_counter() - started) < WINDOW or not calls:
+            call()
+            calls += 1
+        best = min(best, passed / calls)
+    return best
 
 
 def measured_together(part, *jobs, threads, sleepless=False):

@@ -4,17 +4,19 @@
 
 The paper's MLP (batch 256, method ssc, recipe fast) on random images of MNIST's shape, as one
 process of one thread, one of two, and two of one thread side by side; three versions in turns:
-`before` is how the loop once was (torch's dropout, rows gathered by indexing, weights averaged one
-by one), `now` is the loop as it is, `shifted` is `now` with images moved about, as the recipe does
-where a benchmark allows it. Then ResNet-32 on random images of CIFAR-10's shape against the fastest
-of its large convolutions. Operations are counted by formula: forward, gradients of weights,
-gradients of inputs except those of the first layer. Best of all rounds.
+`plain` is the step as one writes it in eager torch, `now` is the loop as it is, `shifted` is `now`
+with images moved about, as the recipe does where a benchmark allows it. Then ResNet-32 on random
+images of CIFAR-10's shape against the fastest of its large convolutions. Operations are counted by
+formula: forward, gradients of weights, gradients of inputs except those of the first layer. Both
+sides of a ratio are the best of tenths of a second.
 """
 
+import copy
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from itertools import count
 from unittest.mock import patch
 
 import numpy as np
@@ -22,6 +24,7 @@ import torch
 from measuring import (
     Clock,
     Enough,
+    best_seconds,
     measured,
     measured_together,
     parse_options,
@@ -33,14 +36,16 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.data.sets import UnlabeledSets
-from unmix.learn import training
+from unmix.learn import hidden, training
+from unmix.learn.adam import Adam
 from unmix.learn.augment import Augment
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Dropout, build_model
 from unmix.learn.recipes import RECIPES
 
 BATCH, SETS = 256, 10
-VERSIONS = ("before", "now", "shifted")
+VERSIONS = ("plain", "now", "shifted")
+RECIPE = replace(RECIPES["fast"], batch_size=BATCH)
 # Of a forward product (n, k) @ (k, width) and its two gradients; and a large square one.
 SHAPES = {
     f"{m}x{k}x{n}": (m, k, n)
@@ -66,14 +71,19 @@ PARTS = (
 # Beginnings of the names of torch's operations; the loop's own parts are marked in `marked_parts`.
 OPERATIONS = {
     "aten::linear": "matrix products",
+    "aten::matmul": "matrix products",
+    "aten::mm": "matrix products",
+    "aten::addmm": "matrix products",
     "aten::conv2d": "matrix products",
     "AddmmBackward": "matrix products",
     "MmBackward": "matrix products",
     "TBackward": "matrix products",
     "ConvolutionBackward": "matrix products",
     "aten::batch_norm": "batch norm",
+    "aten::native_batch_norm": "batch norm",
     "NativeBatchNormBackward": "batch norm",
     "aten::dropout": "dropout",
+    "aten::mul_": "dropout",
     "NativeDropoutBackward": "dropout",
     "MulBackward": "dropout",
     "Optimizer.": "optimizer",
@@ -91,7 +101,7 @@ class Profile:
         self.steps, self.warm_up = steps, warm_up
         self.profile = profile(activities=[ProfilerActivity.CPU])
 
-    def __call__(self, done, total, text):
+    def __call__(self, done, total=0, text=""):
         if done == self.warm_up:
             self.profile.start()
             self.started = time.perf_counter()
@@ -121,41 +131,6 @@ def _add_parts(event, total):
         _add_parts(child, total)
 
 
-class RowsBefore:
-    """Gathers rows as the loop once did; stands where shifts would."""
-
-    def pad(self, x):
-        self.x = x
-        return self
-
-    def index_select(self, axis, rows):
-        return self.x[rows]
-
-    def __call__(self, images):
-        return images
-
-
-def as_input_before(x):
-    return x.float() / 255
-
-
-def update_average_before(state, recipe, step):
-    decay = min(recipe.average, (1 + step) / (4 + step))
-    with torch.no_grad():
-        pairs = zip(training._floats(state.average), training._floats(state.model), strict=True)
-        for mine, theirs in pairs:
-            mine.lerp_(theirs, 1 - decay)
-
-
-def layers_before(model):
-    """Put torch's own layers back into an MLP."""
-    for place, layer in enumerate(model.body):
-        if isinstance(layer, Dropout):
-            model.body[place] = nn.Dropout(layer.probability)
-        elif isinstance(layer, nn.ReLU):
-            model.body[place] = nn.ReLU()
-
-
 def random_sets(shape, rows):
     rng = np.random.default_rng(0)
     x = rng.integers(256, size=(rows, *shape), dtype=np.uint8)
@@ -165,26 +140,40 @@ def random_sets(shape, rows):
 def train_until(watch, info, sets, version):
     """Train the network of a benchmark until the watch has seen enough."""
     model = build_model(info.model, info.shape, 0.5, seed=0)
-    augment = None
-    with ExitStack() as patches:
-        if version == "before":
-            layers_before(model)
-            augment = RowsBefore()
-            for name, old in (
-                ("as_input", as_input_before),
-                ("_update_average", update_average_before),
-            ):
-                patches.enter_context(patch.object(training, name, old))
-        elif version == "shifted":
-            augment = Augment(info.shift, info.flip)
-        method = METHODS["ssc"]
+    augment = Augment(info.shift, info.flip) if version == "shifted" else None
+    method = METHODS["ssc"]
+    with ExitStack() as patches, suppress(Enough):
         if isinstance(watch, Profile):
             method = marked_parts(patches, method, augment)
-        recipe = replace(RECIPES["fast"], epochs=100_000, batch_size=BATCH)
-        try:
-            training.train(model, sets, method, recipe, seed=0, augment=augment, progress=watch)
-        except Enough:
-            return model
+        if version == "plain":
+            train_plainly(model, sets, method, watch)
+        recipe = replace(RECIPE, epochs=100_000)
+        training.train(model, sets, method, recipe, seed=0, augment=augment, progress=watch)
+    return model
+
+
+def train_plainly(model, sets, method, watch):
+    """The same step, as one writes it in eager torch without a thought of speed."""
+    layers = [nn.Dropout(m.probability) if isinstance(m, Dropout) else m for m in model.body]
+    network = nn.Sequential(nn.Flatten(), *layers, model.head, nn.Flatten(0))
+    average = copy.deepcopy(network)
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=RECIPE.learning_rate, weight_decay=RECIPE.weight_decay
+    )
+    x, set_index = torch.from_numpy(sets.x), torch.from_numpy(sets.set_index)
+    risk = method.risk(sets.transition)
+    for step in count(1):
+        rows = torch.randint(len(x), (BATCH,))
+        with record_function("gathering rows"):
+            x_batch = x[rows].float() / 255
+        loss = risk(network(x_batch), set_index[rows])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad(), record_function("weight average"):
+            for mine, now in zip(average.parameters(), network.parameters(), strict=True):
+                mine.lerp_(now, 1 - RECIPE.average)
+        watch(step, loss.item())
 
 
 def marked_parts(patches, method, augment):
@@ -200,7 +189,8 @@ def marked_parts(patches, method, augment):
     places = [
         (training, "as_input", "gathering rows"),
         (training, "_update_average", "weight average"),
-        (Dropout, "forward", "dropout"),
+        (Adam, "step", "optimizer"),
+        (hidden, "kept_units", "dropout"),
     ]
     if augment is not None:
         places.append((type(augment), "__call__", "gathering rows"))
@@ -225,23 +215,13 @@ def operations_of(model, shape):
     return 2 * BATCH * (3 * sum(products) - products[0])
 
 
-def rate_of(call, operations, seconds):
-    """Return the best rate of a call in operations per second."""
-    best, end = np.inf, time.perf_counter() + seconds
-    while (started := time.perf_counter()) < end:
-        for _ in range(5):
-            call()
-        best = min(best, (time.perf_counter() - started) / 5)
-    return operations / best
-
-
 def sgemm_rates(seconds):
     rates = {}
     for name, (m, k, n) in SHAPES.items():
         a, b = torch.rand(m, k), torch.rand(k, n)
         out = torch.empty(m, n)
-        part = seconds / len(SHAPES)
-        rates[name] = rate_of(lambda: torch.mm(a, b, out=out), 2 * m * k * n, part)  # noqa: B023
+        best = best_seconds(lambda: torch.mm(a, b, out=out), seconds / len(SHAPES))  # noqa: B023
+        rates[name] = 2 * m * k * n / best
     return rates
 
 
@@ -260,7 +240,7 @@ def convolution_rates(seconds):
             y.backward(y.detach())
 
         operations = 6 * BATCH * layer.weight.numel() * size**2
-        rates[name] = rate_of(call, operations, seconds / len(CONVOLUTIONS))
+        rates[name] = operations / best_seconds(call, seconds / len(CONVOLUTIONS))
     return rates
 
 

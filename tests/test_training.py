@@ -120,6 +120,23 @@ def test_dropout_drops_the_share_it_says_and_keeps_the_mean():
     assert torch.equal(dropout.eval()(x), x)
 
 
+@pytest.mark.parametrize(("depth", "dropout"), [(3, 0.2), (3, 0.0), (1, 0.2)])
+def test_the_hidden_layers_written_out_are_the_modules(depth, dropout):
+    x = torch.rand(36, 9, dtype=torch.float64)  # units in fours: the same random words
+    results = []
+    for rows in (x, x.clone().requires_grad_()):  # who wants their gradient gets the modules
+        model = MLP(9, width=12, depth=depth, dropout=dropout).double().train()
+        torch.manual_seed(0)
+        for p in model.parameters():
+            torch.nn.init.normal_(p)
+        for _ in range(2):  # gradients add up
+            logits = model(rows)
+            logits.sigmoid().square().sum().backward()
+        results.append((logits, [p.grad for p in model.parameters()], model.state_dict()))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+    assert results[0][1][0].abs().max() > 0.01
+
+
 def test_resnet32_has_32_weighted_layers_and_returns_one_logit():
     model = ResNet32()
     layers = [

@@ -26,6 +26,7 @@ from unmix.data.batching import row_order
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
+from unmix.learn.adam import Adam, flatten, unflatten
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.learned_priors import LearnedPriors
@@ -66,8 +67,8 @@ class _State:
 
     model: nn.Module
     average: nn.Module
-    optimizer: torch.optim.Optimizer
     best: nn.Module
+    recipe: Recipe
     best_epoch: int = 0
     best_loss: float = math.inf
     epoch: int = 0
@@ -78,7 +79,10 @@ class _State:
 
     def __post_init__(self) -> None:
         # Listed once: walking through the modules at each step costs more than averaging.
-        self.averaged, self.current = _floats(self.average), _floats(self.model)
+        self.current, self.optimizers = _flat_weights(self.model, self.recipe)
+        self.averaged = self.current
+        if self.average is not self.model:
+            self.averaged, _ = _flat_weights(self.average, self.recipe)
 
 
 def train(
@@ -145,8 +149,8 @@ def train(
     state = _State(
         model,
         copy.deepcopy(model) if recipe.average else model,
-        _optimizer(model, recipe, rate),
         copy.deepcopy(model),
+        recipe,
     )
 
     @lru_cache(maxsize=1)  # rows that are in memory anyway are one part
@@ -172,8 +176,6 @@ def train(
                 load, sets.part_sizes, method, recipe, seed, state
             ):
                 step = state.epoch * batches + state.batch
-                for group in state.optimizer.param_groups:
-                    group["lr"] = group["scale"] * rate * recipe.rate_at(step, batches)
                 x_batch = as_input((augment(x) if augment else x).to(place))
                 set_batch = set_index.to(place)
                 if isinstance(model, LearnedPriors):
@@ -186,9 +188,9 @@ def train(
                         loss = loss + weight * vat_penalty(model, some, radius=vat_radius)
                     if isinstance(model, LearnedPriors):
                         loss = loss + model.penalty()
-                state.optimizer.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
-                state.optimizer.step()
+                for optimizer in state.optimizers:
+                    optimizer.step(rate * recipe.rate_at(step, batches))
                 _update_average(state, recipe, step)
                 _note_risk(state, loss.item(), rate)
                 if progress:
@@ -204,6 +206,7 @@ def train(
         final = _saved(state)
     if checkpoint is not None:
         checkpoint.save(*final)
+    unflatten(state.average.parameters())
     selected, epoch = state.average, last_epoch
     if held_out is not None:
         selected, epoch = state.best, state.best_epoch
@@ -334,25 +337,31 @@ def _update_average(state: _State, recipe: Recipe, step: int) -> None:
         torch._foreach_lerp_(state.averaged, state.current, 1 - decay)
 
 
-def _floats(model: nn.Module) -> list[Tensor]:
-    """Return the parameters and the statistics of batch norm."""
-    return [t for t in model.state_dict().values() if t.is_floating_point()]
+def _flat_weights(model: nn.Module, recipe: Recipe) -> tuple[list[Tensor], list[Adam]]:
+    """Put the parameters into few large tensors.
 
-
-def _optimizer(model: nn.Module, recipe: Recipe, rate: float) -> torch.optim.Optimizer:
-    """Return Adam(W); only matrices and kernels decay, not biases and batch norm."""
-    priors = [model.prior_logits] if isinstance(model, LearnedPriors) else []
-    weights = [p for p in model.parameters() if all(p is not q for q in priors)]
+    Returns
+    -------
+    list of Tensor
+        These, and the statistics of batch norm: what is averaged.
+    list of Adam
+        An optimizer for each; only matrices and kernels decay, not biases and batch norm.
+    """
+    groups: dict[tuple[float, float, torch.dtype], list[Tensor]] = {}
     # The gradient of l2 |w|^2 is 2 l2 w.
     decay = recipe.weight_decay or 2 * recipe.l2
-    groups = [
-        {"params": [p for p in weights if p.ndim > 1], "weight_decay": decay, "scale": 1.0},
-        {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0, "scale": 1.0},
+    for p in model.parameters():
+        learned = isinstance(model, LearnedPriors) and p is model.prior_logits
         # A logit of a prior has further to go than a weight, and sees fewer rows.
-        {"params": priors, "weight_decay": 0.0, "scale": 10.0},
+        kind = (decay * (p.ndim > 1 and not learned), 10.0 if learned else 1.0, p.dtype)
+        if p.requires_grad:
+            groups.setdefault(kind, []).append(p)
+    optimizers = [
+        Adam(flatten(group), weight_decay, decoupled=not recipe.l2, scale=scale)
+        for (weight_decay, scale, _), group in groups.items()
     ]
-    kind = torch.optim.Adam if recipe.l2 else torch.optim.AdamW
-    return kind([g for g in groups if g["params"]], lr=rate, fused=True)
+    statistics = [t for t in model.buffers() if t.is_floating_point()]
+    return [optimizer.values for optimizer in optimizers] + statistics, optimizers
 
 
 def _prepare_model(model: nn.Module, place: torch.device) -> None:
@@ -390,9 +399,8 @@ def _saved(state: _State) -> Saved:
     for part in ("model", "average", "best"):
         module: nn.Module = getattr(state, part)
         tensors |= {f"{part}.{k}": v for k, v in module.state_dict().items()}
-    for i, parameter in enumerate(state.model.parameters()):
-        for key, value in state.optimizer.state[parameter].items():
-            tensors[f"optimizer.{i}.{key}"] = value
+    for i, optimizer in enumerate(state.optimizers):
+        tensors |= {f"optimizer.{i}.{k}": v for k, v in optimizer.state.items()}
     # The file knows no memory layouts; and without an average, two parts are one model.
     tensors = {k: v.clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
     plain = ("best_epoch", "best_loss", "epoch", "batch", "risk_sum", "seconds", "history")
@@ -405,15 +413,8 @@ def _restore(state: _State, tensors: dict[str, Tensor], plain: dict[str, Any]) -
     for part in ("model", "average", "best"):
         module: nn.Module = getattr(state, part)
         module.load_state_dict({k: tensors[f"{part}.{k}"] for k in module.state_dict()})
-    for i, parameter in enumerate(state.model.parameters()):
-        prefix = f"optimizer.{i}."
-        state.optimizer.state[parameter] = {
-            # Moments in the layout of their weights, or the next step is another one.
-            key.removeprefix(prefix): torch.empty_like(parameter).copy_(value).detach()
-            if value.ndim
-            else value.clone()
-            for key, value in tensors.items()
-            if key.startswith(prefix)
-        }
+    for i, optimizer in enumerate(state.optimizers):
+        for key, value in optimizer.state.items():
+            value.copy_(tensors[f"optimizer.{i}.{key}"])
     for key, value in plain.items():
         setattr(state, key, copy.copy(value))  # several runs may start from one state

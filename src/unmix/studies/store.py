@@ -52,7 +52,9 @@ CODE = {
     "core": ("losses", "pairing", "penalties", "risks", "transition"),
     "data": ("batching", "benchmarks", "draw", "formats", "sets"),
     "learn": (
+        "adam",
         "augment",
+        "hidden",
         "learned_priors",
         "methods",
         "models",
