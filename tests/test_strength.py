@@ -8,9 +8,10 @@ from scipy.optimize import minimize
 from test_training import QUICK, small_model, small_sets
 from unmix.core.losses import ssc_cross_entropy
 from unmix.errors import InputError
+from unmix.learn import strength
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
-from unmix.learn.strength import calibrated_loss, train_choosing_radius
+from unmix.learn.strength import calibrate, calibrated_loss, train_choosing_radius
 from unmix.learn.training import held_out_loss, logits_of, train
 
 VAT = METHODS["ssc-vat"]
@@ -146,3 +147,37 @@ def test_a_method_without_vat_has_no_radius_to_choose():
         train_choosing_radius(
             small_model(kept), kept, METHODS["ssc"], QUICK, (1.0,), held_out=held_out, seed=0
         )
+
+
+def test_calibrating_puts_scale_and_shift_into_the_head():
+    kept, held_out = kept_and_held_out()
+    model = train(small_model(kept), kept, METHODS["ssc"], QUICK, seed=0).model
+    z, best = logits_of(model, held_out.x), calibrated_loss(model, held_out)
+    scale, shift = calibrate(model, held_out)
+    torch.testing.assert_close(logits_of(model, held_out.x), scale * z + shift)
+    assert held_out_loss(model, held_out) == pytest.approx(best, abs=1e-6)
+
+
+@pytest.mark.parametrize(("radii", "calibrated"), [((0.0,), False), ((3.0,), True)])
+def test_only_a_network_with_an_adversary_is_calibrated_and_not_shifted(
+    radii, calibrated, monkeypatch
+):
+    kept, held_out = kept_and_held_out()
+    seen = []
+
+    def noted(*args, augment=None, **options):
+        seen.append((args[2].vat.radius, augment))
+        return train(*args, **options)
+
+    monkeypatch.setattr(strength, "train", noted)
+    trained, choice = train_choosing_radius(
+        small_model(kept), kept, VAT, QUICK, radii, held_out=held_out, seed=0, augment="shifts"
+    )
+    assert (choice.calibration != [1.0, 0.0]) is calibrated
+    assert {shifted for radius, shifted in seen if radius} <= {None}
+    assert {shifted for radius, shifted in seen if not radius} == {"shifts"}
+    if calibrated:
+        for model in (trained.model, trained.selected):
+            assert held_out_loss(model, held_out) == pytest.approx(
+                calibrated_loss(model, held_out), abs=1e-6
+            )

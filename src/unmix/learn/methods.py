@@ -24,9 +24,6 @@ class Vat:
     """In standard deviations of the input, since its authors standardise theirs."""
     ramp: float = 0.0
     """Share of the training over which the weight grows from 0."""
-    share: float = 1.0
-    """Share of a batch it is computed on: half of the rows guide as well at half the price."""
-
     candidates: tuple[float, ...] = ()
     """Radii to choose from without labels, by `strength.train_choosing_radius`."""
 
@@ -97,7 +94,7 @@ METHODS: dict[str, Method] = {
             "U^m-SSC-VAT",
             "ssc with a virtual adversary whose strength is chosen without labels",
             ssc_risk,
-            vat=Vat(weight=1.0, radius=3.0, ramp=0.4, share=0.5, candidates=(0.0, 3.0, 6.0)),
+            vat=Vat(weight=1.0, radius=3.0, ramp=0.4, candidates=(0.0, 3.0)),
             paper_rates=_SSC_RATES,
         ),
         Method(

@@ -183,9 +183,8 @@ def train(
                 with precision():
                     loss = risk(model(x_batch).float(), set_batch)
                     if method.vat and vat_radius:
-                        some = _spread(x_batch, method.vat.share)
                         weight = method.vat.weight_at(step / (recipe.epochs * batches))
-                        loss = loss + weight * vat_penalty(model, some, radius=vat_radius)
+                        loss = loss + weight * vat_penalty(model, x_batch, radius=vat_radius)
                     if isinstance(model, LearnedPriors):
                         loss = loss + model.penalty()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -290,11 +289,6 @@ def _remaining_batches(
         for b in range(first, batches):
             rows = torch.from_numpy(order[edges[b] : edges[b + 1]])
             yield x.index_select(0, rows), set_index[rows]
-
-
-def _spread(x: Tensor, share: float) -> Tensor:
-    """Return a share of the rows from all over the batch, whose neighbours share a shift."""
-    return x[:: round(1 / share)] if len(x) >= 4 else x
 
 
 def _note_risk(state: _State, value: float, rate: float) -> None:

@@ -140,7 +140,7 @@ def run_cell(
     result = asdict(cell) | {
         "num_sets": sets.num_sets,
         "epochs": recipe.epochs,
-        "test_error": trained.history[-1]["test_error"],
+        **_errors(benchmark, trained.model),
         # A run that went on after a kill knows only the time of its epochs.
         "seconds": max(
             time.perf_counter() - started, sum(epoch["seconds"] for epoch in trained.history)
@@ -154,7 +154,7 @@ def run_cell(
         result["chosen"] = chosen
     if held_out is not None:
         result["selected_epoch"] = trained.selected_epoch
-        result["selected_test_error"] = trained.history[trained.selected_epoch - 1]["test_error"]
+        result["selected_test_error"] = _errors(benchmark, trained.selected)["test_error"]
     return result
 
 
