@@ -345,9 +345,15 @@ def _how(runs: Sequence[dict[str, Any]]) -> str:
     """Say by which recipes and with how many epochs runs were made."""
     scales = sorted({run["scale"] for run in runs})
     shares = "" if scales == [1.0] else f", {' and '.join(f'{s:g}' for s in scales)} of the rows"
-    recipes = sorted({(run["recipe"], run["epochs"]) for run in runs})
-    words = (f"recipe {recipe}, {counted(epochs, 'epoch', 'epochs')}" for recipe, epochs in recipes)
-    return " or ".join(words) + shares
+    methods: dict[tuple[str, int], set[str]] = {}
+    for run in runs:
+        methods.setdefault((run["recipe"], run["epochs"]), set()).add(run["method"])
+    usual = max(methods, key=lambda how: len(methods[how]))
+    words = []
+    for how in sorted(methods, key=lambda how: how != usual):
+        whose = "" if how == usual else f" ({', '.join(sorted(methods[how]))})"
+        words.append(f"recipe {how[0]}, {counted(how[1], 'epoch', 'epochs')}{whose}")
+    return " and ".join(words) + shares
 
 
 def _seeds(entries: Sequence[Entry]) -> str:

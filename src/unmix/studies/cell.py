@@ -80,7 +80,9 @@ class Cell:
             return method
         if method.vat is None:
             raise InputError(f"vat_radius is for methods with VAT; the method is {self.method}")
-        return replace(method, vat=replace(method.vat, radius=self.vat_radius, candidates=()))
+        # A choice of one, so that it is trained as it would be if it were chosen.
+        only = (self.vat_radius,) if method.vat.candidates else ()
+        return replace(method, vat=replace(method.vat, radius=self.vat_radius, candidates=only))
 
 
 def run_cell(
