@@ -9,7 +9,8 @@ import pytest
 
 from unmix.errors import InputError
 from unmix.learn import encoding
-from unmix.learn.encoding import CategoryColumn, EmptyColumn, NumberColumn, TableEncoder
+from unmix.learn.columns import CategoryColumn, EmptyColumn, NumberColumn
+from unmix.learn.encoding import TableEncoder
 
 NAN = np.nan
 

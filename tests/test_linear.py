@@ -10,7 +10,7 @@ from unmix.core.risks import proportion_risk
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn import linear
+from unmix.learn import criteria, linear
 from unmix.learn.linear import choose_l2, fit_linear
 
 
@@ -83,11 +83,11 @@ def at_once(criterion, index):
 
 
 CRITERIA = {
-    "ssc": lambda sets: linear._ssc_criterion(sets.transition, len(sets)),
-    "proportion": lambda sets: linear._proportion_criterion(
-        sets, linear._reliability(sets, np.linspace(0, 0.3, 7))
+    "ssc": lambda sets: criteria.ssc_criterion(sets.transition, len(sets)),
+    "proportion": lambda sets: criteria.proportion_criterion(
+        sets, criteria.reliability(sets, np.linspace(0, 0.3, 7))
     ),
-    "refining": lambda sets: linear._refining_criterion(
+    "refining": lambda sets: criteria.refining_criterion(
         sets.transition, 40, np.arange(7) % 3 > 0, np.full(4, 0.1), np.array([1.0, 2, 3, 4])
     ),
 }
@@ -113,7 +113,7 @@ def test_gradients_equal_finite_differences(name, num_classes):
 def test_the_proportion_criterion_is_the_proportion_risk_when_sets_count_alike(num_classes):
     sets, logits = small_sets(num_classes)
     equal = (sets.set_sizes > 0) / (sets.set_sizes > 0).sum()
-    criterion = at_once(linear._proportion_criterion(sets, equal), sets.set_index)
+    criterion = at_once(criteria.proportion_criterion(sets, equal), sets.set_index)
     value, gradient, _ = criterion(logits, np.empty(0))
     z = torch.from_numpy(logits).requires_grad_()
     risk = proportion_risk(sets.transition)(z, torch.from_numpy(sets.set_index))

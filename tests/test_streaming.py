@@ -12,7 +12,7 @@ from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets, scatter_rows, scattered_parts
 from unmix.errors import InputError
-from unmix.learn import linear, streaming
+from unmix.learn import lbfgs, streaming
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.choosing import leave_sets_out
 from unmix.learn.encoding import TableEncoder, TableSummary
@@ -161,7 +161,7 @@ def test_a_linear_fit_from_disk_is_the_one_in_memory(tmp_path, method, errors):
 
 
 def test_a_linear_fit_that_was_cut_off_ends_in_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(linear, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(lbfgs, "SAVE_SECONDS", 0.0)
     on_disk, _ = shuffled_sets(tmp_path)
     checkpoint = Checkpoint(tmp_path / "training", {})
     passes = []
@@ -221,9 +221,9 @@ _NUMBERS = ("mean", "deviation")
 
 
 def test_a_column_of_ever_new_words_does_not_fill_the_memory(monkeypatch):
-    from unmix.learn import encoding
+    from unmix.learn import columns
 
-    monkeypatch.setattr(encoding, "MOST_WORDS", 100)
+    monkeypatch.setattr(columns, "MOST_WORDS", 100)
     summary = TableSummary()
     for block in range(50):
         words = [f"w{block * 40 + i}" for i in range(40)]

@@ -10,12 +10,9 @@ This file knows no sets, no priors and no model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import date, time, timedelta
-from decimal import Decimal
-from numbers import Integral, Real
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,60 +24,28 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from unmix.data.wording import listed
 from unmix.errors import InputError
+from unmix.learn.columns import (
+    MISSING,
+    UNKNOWN,
+    CategoryColumn,
+    Column,
+    FloatArray,
+    NumberColumn,
+    SeenColumn,
+    category_codes,
+    category_text,
+    column_numbers,
+    holds_numbers,
+    read_summary,
+    text_for_numbers,
+)
 
-__all__ = ["CategoryColumn", "EmptyColumn", "NumberColumn", "TableEncoder", "TableSummary"]
-
-FloatArray = npt.NDArray[np.float64]
+__all__ = ["TableEncoder", "TableSummary"]
 
 VERSION = 1
-MAX_CATEGORIES = 30
-MOST_WORDS = 100_000  # of a text column that comes in blocks; beyond, the rarest are forgotten
-LARGEST = 1e150  # the square of a larger number overflows
 # No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
 FARTHEST = 1e6
-# A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
-FLAT = 1e-12
 BLOCK_ROWS = 16_384
-UNKNOWN, MISSING = -2.0, -1.0  # codes of categories; those of known ones count from 0
-
-
-@dataclass(frozen=True)
-class NumberColumn:
-    """What is remembered of a column of numbers or booleans."""
-
-    kind: ClassVar[str] = "number"
-    name: str
-    mean: float
-    deviation: float
-    """Standard deviation; 0 if the column is constant."""
-    missing: bool
-    """Whether values were missing in training."""
-
-
-@dataclass(frozen=True)
-class CategoryColumn:
-    """What is remembered of a column of text."""
-
-    kind: ClassVar[str] = "category"
-    name: str
-    categories: tuple[str, ...]
-    """The most frequent ones, in alphabetical order."""
-    rare: bool
-    """Whether there were more; they are treated as unknown."""
-    missing: bool
-    """Whether values were missing in training."""
-
-
-@dataclass(frozen=True)
-class EmptyColumn:
-    """A column with no value in training: it must be there, and is not looked at."""
-
-    kind: ClassVar[str] = "empty"
-    name: str
-
-
-Column = NumberColumn | CategoryColumn | EmptyColumn
-KINDS: dict[str, type[Column]] = {c.kind: c for c in (NumberColumn, CategoryColumn, EmptyColumn)}
 
 
 class TableSummary:
@@ -90,7 +55,7 @@ class TableSummary:
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, SeenColumn] = {}
 
     def add(self, frame: Any) -> None:
         """Look at rows: a DataFrame, or an array of numbers, shape (n, d).
@@ -106,7 +71,7 @@ class TableSummary:
         if repeated:
             raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
         for name, at in places.items():
-            self._seen.setdefault(name, _Seen(name)).add(table.iloc[:, at[0]])
+            self._seen.setdefault(name, SeenColumn(name)).add(table.iloc[:, at[0]])
         words = [name for name, column in self._seen.items() if column.words]
         if words and not isinstance(frame, pd.DataFrame):
             raise InputError(f"column {words[0]!r} of the array holds text; give a DataFrame")
@@ -212,7 +177,7 @@ class TableEncoder:
             )
         if not isinstance(state["columns"], list) or not state["columns"]:
             raise InputError("the stored encoder has no list of columns; save it again")
-        summaries = [_read_summary(i, column) for i, column in enumerate(state["columns"])]
+        summaries = [read_summary(i, column) for i, column in enumerate(state["columns"])]
         names = Counter(c.name for c in summaries)
         if len(names) < len(summaries):
             twice = names.most_common(1)[0][0]
@@ -263,9 +228,9 @@ class TableEncoder:
         found: dict[str, tuple[int, str]] = {}
         for i, column in enumerate(self.summaries):
             if isinstance(column, CategoryColumn) and not column.rare:
-                rows = np.flatnonzero(_codes(table.iloc[:, i], column) == UNKNOWN)
+                rows = np.flatnonzero(category_codes(table.iloc[:, i], column) == UNKNOWN)
                 if len(rows):
-                    found[column.name] = (len(rows), _text(table.iloc[rows[0], i]))
+                    found[column.name] = (len(rows), category_text(table.iloc[rows[0], i]))
         return found
 
     def _chosen(self, frame: Any) -> pd.DataFrame:
@@ -294,11 +259,11 @@ class TableEncoder:
         for i, column in enumerate(self.summaries):
             series = table.iloc[:, i]
             if isinstance(column, NumberColumn):
-                if not _holds_numbers(series, column.name):
-                    raise _text_for_numbers(series, column.name)
-                values[:, i] = _numbers(series, column.name)
+                if not holds_numbers(series, column.name):
+                    raise text_for_numbers(series, column.name)
+                values[:, i] = column_numbers(series, column.name)
             elif isinstance(column, CategoryColumn):
-                values[:, i] = _codes(series, column)
+                values[:, i] = category_codes(series, column)
             else:
                 values[:, i] = np.nan
         return values
@@ -372,172 +337,3 @@ def _places(table: pd.DataFrame) -> dict[str, list[int]]:
     for i, name in enumerate(table.columns):
         places.setdefault(str(name), []).append(i)
     return places
-
-
-class _Seen:
-    """What has been seen so far of one training column."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.count, self.mean, self.variance = 0, 0.0, 0.0
-        self.low, self.high = np.inf, -np.inf
-        self.missing = False
-        self.words: Counter[str] = Counter()
-        self.forgotten = False
-
-    def add(self, series: pd.Series[Any]) -> None:
-        """Look at further rows."""
-        if _holds_numbers(series, self.name):
-            self._add_numbers(_numbers(series, self.name))
-        else:
-            self._add_words(series)
-
-    def summary(self) -> Column:
-        """Return what has to be remembered."""
-        if self.words:
-            by_count = sorted(self.words, key=lambda word: (-self.words[word], word))
-            kept = sorted(by_count[:MAX_CATEGORIES])
-            rare = self.forgotten or len(self.words) > len(kept)
-            return CategoryColumn(self.name, tuple(kept), rare, self.missing)
-        if not self.count:
-            return EmptyColumn(self.name)
-        deviation = float(np.sqrt(self.variance))
-        flat = self.low == self.high or deviation <= FLAT * abs(self.mean)
-        return NumberColumn(self.name, self.mean, 0.0 if flat else deviation, self.missing)
-
-    def _add_numbers(self, values: FloatArray) -> None:
-        present = ~np.isnan(values)
-        if not present.all():
-            self.missing = True
-            values = values[present]
-        if not len(values):
-            return
-        self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
-        self.count += len(values)
-        share = len(values) / self.count
-        step = float(values.mean()) - self.mean
-        between = step**2 * share * (1 - share)
-        self.variance = (1 - share) * self.variance + share * float(values.var()) + between
-        self.mean += share * step
-
-    def _add_words(self, series: pd.Series[Any]) -> None:
-        if len(self.words) > MOST_WORDS:
-            self.words = Counter(dict(self.words.most_common(MOST_WORDS // 2)))
-            self.forgotten = True
-        codes, uniques = pd.factorize(series)
-        self.missing |= bool((codes < 0).any())
-        for value, count in zip(uniques, np.bincount(codes[codes >= 0]), strict=True):
-            self.words[_text(value)] += int(count)
-
-
-def _holds_numbers(series: pd.Series[Any], name: str) -> bool:
-    """Say whether a column holds numbers or booleans, else text; refuse everything else."""
-    dtype = series.dtype
-    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype):
-        return False
-    if pd.api.types.is_bool_dtype(dtype):
-        return True
-    if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
-        return True
-    types = set(map(type, series.dropna().to_numpy(dtype=object)))
-    for found in types:
-        if not issubclass(found, str | Real | np.bool_ | Decimal):
-            raise InputError(
-                f"column {name!r} holds values of type {found.__name__}; {_cure(found)}, or "
-                "leave the column out"
-            )
-    # A column without any value may hold either.
-    return not any(issubclass(found, str) for found in types)
-
-
-def _cure(found: type) -> str:
-    """Say what to do with values that are neither numbers nor text."""
-    if issubclass(found, date | time | timedelta | pd.Period):
-        return "turn dates and times into numbers such as days since a date, or into text"
-    if issubclass(found, bytes):
-        return "decode bytes into text"
-    return "turn them into one number or one word per cell"
-
-
-def _numbers(series: pd.Series[Any], name: str) -> FloatArray:
-    """Return a column of numbers as float64 (n,), NaN where they are missing."""
-    try:
-        values = np.ascontiguousarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
-    except OverflowError:  # an integer of Python, beyond any float
-        raise InputError(
-            f"column {name!r} holds an integer with more than 300 digits; scale it or make it text"
-        ) from None
-    extreme = np.abs(values) > LARGEST
-    if extreme.any():
-        at = int(extreme.argmax())
-        where = f"column {name!r} holds {values[at]:g} in row {series.index[at]}"
-        if np.isinf(values[at]):
-            raise InputError(f"{where}; replace it by a number or an empty cell")
-        raise InputError(f"{where}; looks like a missing-value code; replace it by an empty cell")
-    return values
-
-
-def _text_for_numbers(series: pd.Series[Any], name: str) -> InputError:
-    """Return the error for text in a column that held numbers in training."""
-    is_text = series.map(lambda value: isinstance(value, str)).to_numpy(dtype=bool, na_value=False)
-    # One word makes a column of a file text, numbers and all: name the word.
-    is_word = is_text & pd.to_numeric(series.astype(object), errors="coerce").isna().to_numpy()
-    at = int((is_word if is_word.any() else is_text).argmax())
-    return InputError(
-        f"column {name!r} held numbers in training and holds {_text(series.iloc[at])!r} in row "
-        f"{series.index[at]}; make it numbers (pandas.to_numeric) or empty cells"
-    )
-
-
-def _codes(series: pd.Series[Any], column: CategoryColumn) -> FloatArray:
-    """Return the code of each row's category (n,), `UNKNOWN` or `MISSING`."""
-    _holds_numbers(series, column.name)  # both may be read as text, but no dates or lists
-    codes, uniques = pd.factorize(series)
-    known = {word: float(i) for i, word in enumerate(column.categories)}
-    table = [known.get(_text(value), UNKNOWN) for value in uniques]
-    return np.array([*table, MISSING])[codes]  # factorize says -1, the last, for missing
-
-
-def _text(value: Any) -> str:
-    """Return a category as text; whole numbers without a point, whatever their type."""
-    if isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():
-        return str(int(float(value)))
-    return str(value)
-
-
-def _read_summary(position: int, stored: Any) -> Column:
-    """Return the summary of one column from its JSON form."""
-    where = f"column {position} of the stored encoder"
-    kind = KINDS.get(str(stored.get("kind"))) if isinstance(stored, dict) else None
-    if kind is None:
-        raise InputError(f"{where} is of none of the kinds {listed(list(KINDS))}; save it again")
-    wanted = {field.name for field in fields(kind)}
-    found = set(stored) - {"kind"}
-    if found != wanted:
-        raise InputError(f"{where} lacks or adds {listed(sorted(found ^ wanted))}; save it again")
-    for key in sorted(wanted):
-        if not _VALID[key](stored[key]):
-            raise InputError(f"{where} has {key} = {stored[key]!r}; save it again")
-    values = {key: stored[key] for key in wanted}
-    if "categories" in values:
-        values["categories"] = tuple(values["categories"])
-    return kind(**values)
-
-
-def _is_number(value: Any) -> bool:
-    """Say whether a JSON value is a number that training could have left."""
-    return type(value) in (int, float) and abs(value) <= LARGEST
-
-
-_VALID: dict[str, Callable[[Any], bool]] = {
-    "name": lambda value: isinstance(value, str),
-    "mean": _is_number,
-    "deviation": lambda value: _is_number(value) and value >= 0,
-    "missing": lambda value: isinstance(value, bool),
-    "rare": lambda value: isinstance(value, bool),
-    "categories": lambda value: (
-        isinstance(value, list)
-        and all(isinstance(word, str) for word in value)
-        and len(set(value)) == len(value) > 0
-    ),
-}

@@ -1,49 +1,44 @@
 """The linear learner: logits x w + b, fitted to all rows at once by L-BFGS in float64.
 
-Two criteria, one per assumption: surrogate set classification (sets share p(x | class)) and
-matching of proportions (sets share p(class | x)). A criterion is a sum over rows of a function of
-the logits, and of the set priors where they are learned too; this file adds the penalty and the
-affine map. Rows may lie on disk: they are taken block by block. It knows no tables and no labels.
+`criteria` says what is minimised, `lbfgs` how; this file puts them together for a method and
+chooses the strength of the penalty without labels. It knows no tables.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.optimize import OptimizeResult, minimize
-from scipy.special import expit, logit, softmax
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from scipy.optimize import OptimizeResult
+from scipy.special import expit, logit
 
-from unmix.core.losses import ssc_cross_entropy, ssc_cross_entropy_gradient
+from unmix.core.losses import ssc_cross_entropy
 from unmix.core.shares import share_by_mean
-from unmix.core.simplex import set_sums
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
-from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.criteria import (
+    NOTHING,
+    FloatArray,
+    Sets,
+    class_columns,
+    pooled_prior,
+    proportion_criterion,
+    refining_criterion,
+    reliability,
+    ssc_criterion,
+)
+from unmix.learn.lbfgs import Objective, Progress, minimise
 
 __all__ = ["LinearFit", "choose_l2", "fit_linear"]
 
-FloatArray = npt.NDArray[np.float64]
 Method = Literal["ssc", "proportion"]
-Progress = Callable[[int, int, str], None]
 Splits = list[tuple[UnlabeledSets, UnlabeledSets]]
-Sets = UnlabeledSets | ShuffledSets
-IntArray = npt.NDArray[np.int64]
-# (logits, set of each row) -> value, derivative by the logits, by the free log-odds
-BlockValue = Callable[[FloatArray, IntArray], tuple[float, FloatArray, FloatArray]]
-# What the criterion is at one point: a part that needs no rows, and the sum over blocks of rows.
-AtPoint = tuple[float, FloatArray, BlockValue]
-# (function that goes through all logits, free log-odds of set priors) -> AtPoint
-Sweep = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
-Criterion = Callable[[Sweep, FloatArray], AtPoint]
 
 L2_CANDIDATES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 MAX_ITER = 200
@@ -51,15 +46,6 @@ CHOICE_ROWS = 50_000
 CHOICE_FOLDS = 5
 # Stated priors of 0 and 1 have infinite log-odds; if they may be wrong they start here.
 START_MARGIN = 0.01
-# A share of 0 in floating point must not become an infinite risk.
-SMALLEST_SHARE = 1e-100
-# Sets share p(class | x) only roughly, so a large set counts as no more than this many rows.
-MOST_ROWS = 250
-# Below this many numbers in x, threads of BLAS and torch wait for each other more than they help.
-FEW_NUMBERS = 2_000_000
-BLOCK_ROWS = 16_384  # of rows on disk: what stays in the processor's cache
-SAVE_SECONDS = 10.0
-NOTHING = np.empty(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +179,11 @@ def _set_log_loss(fit: LinearFit, sets: UnlabeledSets) -> float:
 def _share_error(fit: LinearFit, sets: UnlabeledSets) -> float:
     """Return the squared error of the mean predicted shares, weighted and summed over sets."""
     shares, _ = share_by_mean(fit.logits(sets.x), sets.set_index, sets.num_sets)
-    squares = (_columns(shares) - _columns(sets.set_priors)) ** 2  # (m, K); nan without rows
+    squares = (
+        class_columns(shares) - class_columns(sets.set_priors)
+    ) ** 2  # (m, K); nan without rows
     certain = np.zeros(sets.num_sets)
-    return float(np.nansum(_reliability(sets, certain)[:, None] * squares))
+    return float(np.nansum(reliability(sets, certain)[:, None] * squares))
 
 
 def _fit_ssc(
@@ -218,13 +206,13 @@ def _fit_ssc(
     # Log-odds in units in which they curve about as much as the weights: steps are half as many.
     unit = 1 / np.sqrt(transition.set_weights.numpy()[learned])
     if learned.any():
-        criterion = _refining_criterion(transition, len(sets), learned, errors[learned], unit)
+        criterion = refining_criterion(transition, len(sets), learned, errors[learned], unit)
         free = logit(np.clip(stated[learned], START_MARGIN, 1 - START_MARGIN)) / unit
     else:
-        criterion, free = _ssc_criterion(transition, len(sets)), NOTHING
+        criterion, free = ssc_criterion(transition, len(sets)), NOTHING
     bias = _start(target, transition.binary)
-    objective = _Objective(sets, criterion, bias, free, l2, progress)
-    weights, bias, free, result = _minimise(objective, max_iter, checkpoint)
+    objective = Objective(sets, criterion, bias, free, l2, progress)
+    weights, bias, free, result = minimise(objective, max_iter, checkpoint)
     priors = stated.copy()
     if learned.any():
         priors[learned] = expit(free * unit)
@@ -241,223 +229,12 @@ def _fit_proportion(
 ) -> LinearFit:
     """Minimise the distance between the shares of the sets and the mean probabilities."""
     priors = np.asarray(sets.set_priors, dtype=np.float64)
-    pooled = _pooled(sets)
-    criterion = _proportion_criterion(sets, _reliability(sets, errors))
+    pooled = pooled_prior(sets)
+    criterion = proportion_criterion(sets, reliability(sets, errors))
     bias = _start(pooled, priors.ndim == 1)
-    objective = _Objective(sets, criterion, bias, NOTHING, l2, progress)
-    weights, bias, _, result = _minimise(objective, max_iter, checkpoint)
+    objective = Objective(sets, criterion, bias, NOTHING, l2, progress)
+    weights, bias, _, result = minimise(objective, max_iter, checkpoint)
     return _linear_fit(weights, bias, pooled, priors, result)
-
-
-def _ssc_criterion(transition: Transition, num_rows: int) -> Criterion:
-    """Return the mean SSC cross-entropy with its closed-form gradient."""
-
-    def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
-        z, set_index = torch.from_numpy(logits), torch.from_numpy(index)
-        value = ssc_cross_entropy(z, set_index, transition).sum() / num_rows
-        gradient = ssc_cross_entropy_gradient(z, set_index, transition) / num_rows
-        return float(value), gradient.numpy(), NOTHING
-
-    return lambda sweep, free: (0.0, NOTHING, of_block)
-
-
-def _refining_criterion(
-    transition: Transition,
-    num_rows: int,
-    learned: npt.NDArray[np.bool_],
-    errors: FloatArray,
-    unit: FloatArray,
-) -> Criterion:
-    """Return the mean SSC cross-entropy as a function of the learned set priors too."""
-    chosen = torch.from_numpy(learned)
-    stated, deviation = transition.set_priors[chosen], torch.from_numpy(errors)
-    units = torch.from_numpy(unit)
-
-    def at_point(sweep: Sweep, free: FloatArray) -> AtPoint:
-        log_odds = torch.from_numpy(free).requires_grad_()
-        penalty = (((_refined(log_odds) - stated) / deviation) ** 2).sum() / (2 * num_rows)
-        (by_log_odds,) = torch.autograd.grad(penalty, log_odds)
-
-        def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
-            z = torch.from_numpy(logits).requires_grad_()
-            priors = transition.set_priors.masked_scatter(chosen, _refined(log_odds))
-            moved = Transition.unchecked(
-                torch.stack((1 - priors, priors), dim=1),
-                transition.set_weights,
-                transition.target,
-                binary=True,
-            )
-            value = ssc_cross_entropy(z, torch.from_numpy(index), moved).sum() / num_rows
-            by_logits, by_log_odds = torch.autograd.grad(value, (z, log_odds))
-            return value.item(), by_logits.numpy(), by_log_odds.numpy()
-
-        return penalty.item(), by_log_odds.numpy(), of_block
-
-    def _refined(log_odds: torch.Tensor) -> torch.Tensor:
-        return torch.sigmoid(log_odds * units)
-
-    return at_point
-
-
-def _proportion_criterion(sets: Sets, set_weights: FloatArray) -> Criterion:
-    """Return the weighted cross-entropy between stated shares and mean probabilities."""
-    rows = np.maximum(sets.set_sizes, 1)  # sets without rows have no weight
-    weighted = set_weights * _columns(sets.set_priors).T  # (K, m)
-    in_memory = len(sets.part_sizes) == 1  # in one block, whose probabilities are needed twice
-
-    # One row per class, here only: sums and products over rows are then five times as fast.
-    def probabilities(logits: FloatArray) -> FloatArray:
-        if logits.ndim == 1:
-            return np.stack((expit(-logits), expit(logits)))
-        return np.asarray(softmax(logits.T, axis=0))
-
-    def at_point(sweep: Sweep, _: FloatArray) -> AtPoint:
-        sums, kept = np.zeros_like(weighted), []
-        for logits, index in sweep():
-            eta = probabilities(logits)
-            sums += np.stack([set_sums(of_class, index, len(rows)) for of_class in eta])
-            if in_memory:
-                kept.append(eta)
-        shares = np.maximum(sums / rows, SMALLEST_SHARE)  # (K, m)
-        by_eta = -weighted / shares / rows
-
-        def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
-            eta, slope = kept[0] if kept else probabilities(logits), by_eta[:, index]  # (K, n)
-            gradient = eta * (slope - (eta * slope).sum(axis=0))
-            return 0.0, gradient[1] if logits.ndim == 1 else gradient.T, NOTHING
-
-        return -float((weighted * np.log(shares)).sum()), NOTHING, of_block
-
-    return at_point
-
-
-def _reliability(sets: Sets, errors: FloatArray) -> FloatArray:
-    """Return how much the share of each set counts when shares are matched, summing to 1 (m,)."""
-    pooled = _pooled(sets)
-    variance = max(float((pooled * (1 - pooled)).mean()), SMALLEST_SHARE)
-    rows = sets.set_sizes
-    # 1 / (1 / rows + ...), written so that a set without rows gets 0
-    precision = rows / (1 + rows * (1 / MOST_ROWS + errors**2 / variance))
-    return np.asarray(precision / precision.sum())
-
-
-def _pooled(sets: Sets) -> FloatArray:
-    """Return the pooled prior (K,), of sets that need not tell the classes apart."""
-    return np.asarray(sets.set_sizes @ _columns(sets.set_priors) / len(sets))
-
-
-def _columns(shares: npt.ArrayLike) -> FloatArray:
-    """Return shares as one column per class, (m, K)."""
-    shares = np.asarray(shares, dtype=np.float64)
-    return np.stack((1 - shares, shares), axis=1) if shares.ndim == 1 else shares
-
-
-class _Objective:
-    """criterion(x w + b, free) + l2 |w|^2 and its gradient, as functions of one long vector."""
-
-    def __init__(
-        self,
-        sets: Sets,
-        criterion: Criterion,
-        bias: FloatArray,
-        free: FloatArray,
-        l2: float,
-        progress: Progress | None,
-    ) -> None:
-        self.criterion, self.l2, self.progress = criterion, l2, progress
-        self.shapes = ((*sets.row_shape, *bias.shape), bias.shape, free.shape)
-        self.ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes])
-        self.start = np.concatenate((np.zeros(self.ends[0]), bias.ravel(), free))
-        self.num_rows, self.num_numbers = len(sets), len(sets) * int(self.ends[0])
-        self.passes = 0
-        self._sets = sets
-        self._in_memory: list[tuple[FloatArray, IntArray]] = []
-        if len(sets.part_sizes) == 1:
-            self._in_memory = [*_blocks(sets.part(0), len(sets))]
-
-    def split(self, point: FloatArray) -> list[FloatArray]:
-        """Return weights, bias and free log-odds."""
-        pieces = np.split(point, self.ends[:-1])
-        return [piece.reshape(shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
-
-    def __call__(self, point: FloatArray) -> tuple[float, FloatArray]:
-        """Return the value and the gradient: a pass over the rows, or two."""
-        weights, bias, free = self.split(point)
-        value, by_free, of_block = self.criterion(
-            lambda: ((x @ weights + bias, index) for x, index in self._rows()), free
-        )
-        by_weights, by_bias = 2 * self.l2 * weights, np.zeros_like(bias)
-        for x, index in self._rows():
-            of_rows, by_logits, by_free_here = of_block(x @ weights + bias, index)
-            value += of_rows
-            by_weights = by_weights + x.T @ by_logits
-            by_bias = by_bias + by_logits.sum(axis=0)
-            by_free = by_free + by_free_here
-        value += self.l2 * float((weights**2).sum())
-        return value, np.concatenate((by_weights.ravel(), np.ravel(by_bias), by_free))
-
-    def _rows(self) -> Iterator[tuple[FloatArray, IntArray]]:
-        """Go through all rows in float64: one block if they are in memory, else many."""
-        self.passes += 1
-        done = 0
-        for x, index in self._in_memory or self._from_disk():
-            yield x, index
-            done += len(x)
-            if self.progress:
-                self.progress(done, self.num_rows, f"pass {self.passes} of a linear fit")
-
-    def _from_disk(self) -> Iterator[tuple[FloatArray, IntArray]]:
-        """Read part by part; blocks are no shorter than tables of all sets, which they meet."""
-        for position in range(len(self._sets.part_sizes)):
-            yield from _blocks(self._sets.part(position), max(BLOCK_ROWS, self._sets.num_sets))
-
-
-def _blocks(sets: UnlabeledSets, block_rows: int) -> Iterator[tuple[FloatArray, IntArray]]:
-    """Cut rows in memory into blocks, in the types that the criteria want."""
-    for first in range(0, len(sets), block_rows):
-        block = slice(first, first + block_rows)
-        yield sets.x[block].astype(np.float64), sets.set_index[block].astype(np.int64)
-
-
-def _minimise(
-    objective: _Objective, max_iter: int, checkpoint: Checkpoint | None
-) -> tuple[FloatArray, FloatArray, FloatArray, OptimizeResult]:
-    """Minimise from w = 0 and return w, b, free, result."""
-    recorded = objective if checkpoint is None else _recorded(objective, checkpoint)
-    options: Any = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-10, "gtol": 1e-6}
-    with threadpool_limits(1 if objective.num_numbers < FEW_NUMBERS else None):
-        result: OptimizeResult = minimize(
-            recorded, objective.start, jac=True, method="L-BFGS-B", options=options
-        )
-    weights, bias, free = objective.split(result.x)
-    return weights, bias, free, result
-
-
-def _recorded(
-    objective: _Objective, checkpoint: Checkpoint
-) -> Callable[[FloatArray], tuple[float, FloatArray]]:
-    """Return the objective with a memory on disk.
-
-    L-BFGS asks the same questions again if it gets the same answers, so the answers alone bring a
-    fit back to where it was cut off.
-    """
-    saved = checkpoint.load()
-    answers: list[FloatArray] = [] if saved is None else [*saved[0]["answers"].numpy()]
-    asked, last_save = 0, time.monotonic()
-
-    def recorded(point: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal asked, last_save
-        if asked == len(answers):
-            value, gradient = objective(point)
-            answers.append(np.concatenate(([value], gradient)))
-            if time.monotonic() - last_save >= SAVE_SECONDS:
-                checkpoint.save({"answers": torch.from_numpy(np.stack(answers))}, {})
-                last_save = time.monotonic()
-        answer = answers[asked]
-        asked += 1
-        return float(answer[0]), answer[1:]
-
-    return recorded
 
 
 def _start(prior: FloatArray, binary: bool) -> FloatArray:

@@ -1,0 +1,256 @@
+"""One column of a user's table: what is learned from it in training, and its values as numbers.
+
+Numbers and booleans are numbers, everything else that can be read as a word is a category. Dates,
+lists and the like are refused, with the cure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import date, time, timedelta
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from unmix.data.wording import listed
+from unmix.errors import InputError
+
+__all__ = [
+    "MISSING",
+    "UNKNOWN",
+    "CategoryColumn",
+    "Column",
+    "EmptyColumn",
+    "FloatArray",
+    "NumberColumn",
+    "SeenColumn",
+    "category_codes",
+    "category_text",
+    "column_numbers",
+    "holds_numbers",
+    "read_summary",
+    "text_for_numbers",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+MAX_CATEGORIES = 30
+MOST_WORDS = 100_000  # of a text column that comes in blocks; beyond, the rarest are forgotten
+LARGEST = 1e150  # the square of a larger number overflows
+# A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
+FLAT = 1e-12
+UNKNOWN, MISSING = -2.0, -1.0  # codes of categories; those of known ones count from 0
+
+
+@dataclass(frozen=True)
+class NumberColumn:
+    """What is remembered of a column of numbers or booleans."""
+
+    kind: ClassVar[str] = "number"
+    name: str
+    mean: float
+    deviation: float
+    """Standard deviation; 0 if the column is constant."""
+    missing: bool
+    """Whether values were missing in training."""
+
+
+@dataclass(frozen=True)
+class CategoryColumn:
+    """What is remembered of a column of text."""
+
+    kind: ClassVar[str] = "category"
+    name: str
+    categories: tuple[str, ...]
+    """The most frequent ones, in alphabetical order."""
+    rare: bool
+    """Whether there were more; they are treated as unknown."""
+    missing: bool
+    """Whether values were missing in training."""
+
+
+@dataclass(frozen=True)
+class EmptyColumn:
+    """A column with no value in training: it must be there, and is not looked at."""
+
+    kind: ClassVar[str] = "empty"
+    name: str
+
+
+Column = NumberColumn | CategoryColumn | EmptyColumn
+KINDS: dict[str, type[Column]] = {c.kind: c for c in (NumberColumn, CategoryColumn, EmptyColumn)}
+
+
+class SeenColumn:
+    """What has been seen so far of one training column."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.count, self.mean, self.variance = 0, 0.0, 0.0
+        self.low, self.high = np.inf, -np.inf
+        self.missing = False
+        self.words: Counter[str] = Counter()
+        self.forgotten = False
+
+    def add(self, series: pd.Series[Any]) -> None:
+        """Look at further rows."""
+        if holds_numbers(series, self.name):
+            self._add_numbers(column_numbers(series, self.name))
+        else:
+            self._add_words(series)
+
+    def summary(self) -> Column:
+        """Return what has to be remembered."""
+        if self.words:
+            by_count = sorted(self.words, key=lambda word: (-self.words[word], word))
+            kept = sorted(by_count[:MAX_CATEGORIES])
+            rare = self.forgotten or len(self.words) > len(kept)
+            return CategoryColumn(self.name, tuple(kept), rare, self.missing)
+        if not self.count:
+            return EmptyColumn(self.name)
+        deviation = float(np.sqrt(self.variance))
+        flat = self.low == self.high or deviation <= FLAT * abs(self.mean)
+        return NumberColumn(self.name, self.mean, 0.0 if flat else deviation, self.missing)
+
+    def _add_numbers(self, values: FloatArray) -> None:
+        present = ~np.isnan(values)
+        if not present.all():
+            self.missing = True
+            values = values[present]
+        if not len(values):
+            return
+        self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
+        self.count += len(values)
+        share = len(values) / self.count
+        step = float(values.mean()) - self.mean
+        between = step**2 * share * (1 - share)
+        self.variance = (1 - share) * self.variance + share * float(values.var()) + between
+        self.mean += share * step
+
+    def _add_words(self, series: pd.Series[Any]) -> None:
+        if len(self.words) > MOST_WORDS:
+            self.words = Counter(dict(self.words.most_common(MOST_WORDS // 2)))
+            self.forgotten = True
+        codes, uniques = pd.factorize(series)
+        self.missing |= bool((codes < 0).any())
+        for value, count in zip(uniques, np.bincount(codes[codes >= 0]), strict=True):
+            self.words[category_text(value)] += int(count)
+
+
+def holds_numbers(series: pd.Series[Any], name: str) -> bool:
+    """Say whether a column holds numbers or booleans, else text; refuse everything else."""
+    dtype = series.dtype
+    if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype):
+        return False
+    if pd.api.types.is_bool_dtype(dtype):
+        return True
+    if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
+        return True
+    types = set(map(type, series.dropna().to_numpy(dtype=object)))
+    for found in types:
+        if not issubclass(found, str | Real | np.bool_ | Decimal):
+            raise InputError(
+                f"column {name!r} holds values of type {found.__name__}; {_cure(found)}, or "
+                "leave the column out"
+            )
+    # A column without any value may hold either.
+    return not any(issubclass(found, str) for found in types)
+
+
+def _cure(found: type) -> str:
+    """Say what to do with values that are neither numbers nor text."""
+    if issubclass(found, date | time | timedelta | pd.Period):
+        return "turn dates and times into numbers such as days since a date, or into text"
+    if issubclass(found, bytes):
+        return "decode bytes into text"
+    return "turn them into one number or one word per cell"
+
+
+def column_numbers(series: pd.Series[Any], name: str) -> FloatArray:
+    """Return a column of numbers as float64 (n,), NaN where they are missing."""
+    try:
+        values = np.ascontiguousarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
+    except OverflowError:  # an integer of Python, beyond any float
+        raise InputError(
+            f"column {name!r} holds an integer with more than 300 digits; scale it or make it text"
+        ) from None
+    extreme = np.abs(values) > LARGEST
+    if extreme.any():
+        at = int(extreme.argmax())
+        where = f"column {name!r} holds {values[at]:g} in row {series.index[at]}"
+        if np.isinf(values[at]):
+            raise InputError(f"{where}; replace it by a number or an empty cell")
+        raise InputError(f"{where}; looks like a missing-value code; replace it by an empty cell")
+    return values
+
+
+def text_for_numbers(series: pd.Series[Any], name: str) -> InputError:
+    """Return the error for text in a column that held numbers in training."""
+    is_text = series.map(lambda value: isinstance(value, str)).to_numpy(dtype=bool, na_value=False)
+    # One word makes a column of a file text, numbers and all: name the word.
+    is_word = is_text & pd.to_numeric(series.astype(object), errors="coerce").isna().to_numpy()
+    at = int((is_word if is_word.any() else is_text).argmax())
+    return InputError(
+        f"column {name!r} held numbers in training and holds {category_text(series.iloc[at])!r} "
+        f"in row {series.index[at]}; make it numbers (pandas.to_numeric) or empty cells"
+    )
+
+
+def category_codes(series: pd.Series[Any], column: CategoryColumn) -> FloatArray:
+    """Return the code of each row's category (n,), `UNKNOWN` or `MISSING`."""
+    holds_numbers(series, column.name)  # both may be read as text, but no dates or lists
+    codes, uniques = pd.factorize(series)
+    known = {word: float(i) for i, word in enumerate(column.categories)}
+    table = [known.get(category_text(value), UNKNOWN) for value in uniques]
+    return np.array([*table, MISSING])[codes]  # factorize says -1, the last, for missing
+
+
+def category_text(value: Any) -> str:
+    """Return a category as text; whole numbers without a point, whatever their type."""
+    if isinstance(value, Real) and not isinstance(value, Integral) and float(value).is_integer():
+        return str(int(float(value)))
+    return str(value)
+
+
+def read_summary(position: int, stored: Any) -> Column:
+    """Return the summary of one column from its JSON form."""
+    where = f"column {position} of the stored encoder"
+    kind = KINDS.get(str(stored.get("kind"))) if isinstance(stored, dict) else None
+    if kind is None:
+        raise InputError(f"{where} is of none of the kinds {listed(list(KINDS))}; save it again")
+    wanted = {field.name for field in fields(kind)}
+    found = set(stored) - {"kind"}
+    if found != wanted:
+        raise InputError(f"{where} lacks or adds {listed(sorted(found ^ wanted))}; save it again")
+    for key in sorted(wanted):
+        if not _VALID[key](stored[key]):
+            raise InputError(f"{where} has {key} = {stored[key]!r}; save it again")
+    values = {key: stored[key] for key in wanted}
+    if "categories" in values:
+        values["categories"] = tuple(values["categories"])
+    return kind(**values)
+
+
+def _is_number(value: Any) -> bool:
+    """Say whether a JSON value is a number that training could have left."""
+    return type(value) in (int, float) and abs(value) <= LARGEST
+
+
+_VALID: dict[str, Callable[[Any], bool]] = {
+    "name": lambda value: isinstance(value, str),
+    "mean": _is_number,
+    "deviation": lambda value: _is_number(value) and value >= 0,
+    "missing": lambda value: isinstance(value, bool),
+    "rare": lambda value: isinstance(value, bool),
+    "categories": lambda value: (
+        isinstance(value, list)
+        and all(isinstance(word, str) for word in value)
+        and len(set(value)) == len(value) > 0
+    ),
+}
