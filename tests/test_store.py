@@ -9,7 +9,7 @@ import pytest
 from unmix.errors import InputError
 from unmix.studies.cell import Cell
 from unmix.studies.run_text import cell_key
-from unmix.studies.store import RunStore, code_version
+from unmix.studies.store import CODE, RunStore, code_version
 
 CELLS = [Cell("digits", seed=seed, epochs=2) for seed in range(4)]
 
@@ -216,3 +216,24 @@ def test_an_import_refuses_what_is_no_run(tmp_path):
         with pytest.raises(InputError, match="it has no error or no epochs"):
             store.import_(empty)
         assert store.results() == {}
+
+
+def test_the_digest_covers_every_module_that_a_run_loads():
+    code = "import sys, unmix.studies.cell; print(*(m for m in sys.modules if m[:6] == 'unmix.'))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+    digested = {f"unmix.{room}.{module}" for room, names in CODE.items() for module in names}
+    rooms = {f"unmix.{room}" for room in CODE}
+    # These save, or tell how much sets are worth: no error depends on them.
+    neutral = {
+        "unmix.errors",
+        "unmix.files",
+        "unmix.core.shares",
+        "unmix.core.simplex",
+        "unmix.data.shuffled",
+        "unmix.learn.checkpoint",
+        "unmix.learn.fisher_table",
+        "unmix.learn.refining",
+        *(f"unmix.assess.{name}" for name in ("priors", "rates", "worth")),
+    }
+    assert digested <= set(loaded.split())
+    assert set(loaded.split()) - digested - rooms - neutral == set()

@@ -145,6 +145,7 @@ def train(
     if prior_errors is not None:
         model = LearnedPriors(model, transition, prior_errors, len(sets))
     vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x) if method.vat else 0.0
+    recipe = recipe.for_convolutions() if _is_convolutional(model) else recipe
     rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
     state = _State(
         model,
@@ -358,21 +359,25 @@ def _flat_weights(model: nn.Module, recipe: Recipe) -> tuple[list[Tensor], list[
     return [optimizer.values for optimizer in optimizers] + statistics, optimizers
 
 
+def _is_convolutional(model: nn.Module) -> bool:
+    """Say whether a model has convolutions."""
+    return any(isinstance(m, nn.Conv2d) for m in model.modules())
+
+
 def _prepare_model(model: nn.Module, place: torch.device) -> None:
     """Move the model, in the memory layout in which convolutions are fast."""
     model.to(place)
-    if any(isinstance(m, nn.Conv2d) for m in model.modules()):
+    if _is_convolutional(model):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 def _precision(model: nn.Module, place: torch.device) -> Callable[[], AbstractContextManager[Any]]:
     """Return bf16 autocast where the hardware has it and it pays: convolutions, not small MLPs."""
-    convolutional = any(isinstance(m, nn.Conv2d) for m in model.modules())
     if place.type == "cuda":
         supported = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         supported = place.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    if convolutional and supported:
+    if _is_convolutional(model) and supported:
         return lambda: torch.autocast(place.type, dtype=torch.bfloat16)
     return nullcontext
 

@@ -71,6 +71,7 @@ class Cell:
             raise InputError(f"recipe must be one of {', '.join(RECIPES)}; got {self.recipe!r}")
         changes: dict[str, Any] = {"epochs": self.epochs, "learning_rate": self.learning_rate}
         given = {key: value for key, value in changes.items() if value is not None}
+        given |= {"convolutional": None} if self.learning_rate else {}
         return replace(RECIPES[self.recipe], **given)
 
     def resolve_method(self) -> Method:
