@@ -23,7 +23,7 @@ MACHINE = {"processor": "Abacus", "cores": 2, "torch": "9.9"}
 
 def cost_of_step(rate):
     """What step_cost.py says of a place where training runs at this rate."""
-    versions = ("before", "now", "shifted")
+    versions = ("plain", "now", "shifted")
     parts = dict.fromkeys(build_growth.PART_COLORS, 10.0) | {"matrix products": 30.0}
     return {
         "limit": 80.0,
