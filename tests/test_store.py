@@ -218,6 +218,13 @@ def test_an_import_refuses_what_is_no_run(tmp_path):
         assert store.results() == {}
 
 
+def test_a_database_of_somebody_else_is_refused(tmp_path):
+    with sqlite3.connect(tmp_path / "runs.sqlite") as other:
+        other.execute("CREATE TABLE runs (cell TEXT, speed REAL)")
+    with pytest.raises(InputError, match="is no run store: no such column"):
+        RunStore(tmp_path)
+
+
 def test_the_digest_covers_every_module_that_a_run_loads():
     code = "import sys, unmix.studies.cell; print(*(m for m in sys.modules if m[:6] == 'unmix.'))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout

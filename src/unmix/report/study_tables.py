@@ -267,7 +267,7 @@ def _groups(summary: Summary) -> list[_Group]:
         labels = [""] if across else rows
         ours = tuple(
             (
-                "ours" if across or len(rows) == 1 else f"ours, {label}",
+                "ours" if across or len(summary.study.methods) == 1 else f"ours, {label}",
                 tuple(found.get((column if across else label, column)) for column in columns),
             )
             for label in labels

@@ -104,6 +104,8 @@ class RunStore:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             self._database.execute(SCHEMA)
+            columns = ", ".join((*EXPORTED, "worker", "claimed_at"))
+            self._database.execute(f"SELECT {columns} FROM runs LIMIT 0")  # a table of ours?
         except sqlite3.Error as error:
             raise InputError(f"{path} is no run store: {error}; choose another folder") from None
 
