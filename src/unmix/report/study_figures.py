@@ -71,13 +71,14 @@ def plot_curves(entries: Sequence[Entry], *, value: Literal["test_error", "train
     right of each panel are the paper's final errors; risks have a line at zero.
     """
     entries = [entry for entry in entries if entry.runs]
+    # Panels share their axes, so all go as far as the longest run.
+    last = max((len(_history(entry, value)) for entry in entries), default=1)
     with rc_context(STYLE):
         figure, panels = _grid(entries, by="sets")
         for (dataset, num_sets), ax in panels.items():
             shown = [e for e in entries if (e.dataset, e.num_sets) == (dataset, num_sets)]
             for entry in shown:
                 _draw_curve(ax, entry, value)
-            last = max((len(_history(entry, value)) for entry in shown), default=1)
             _number_epochs(ax, last)
             if value == "test_error":
                 _draw_paper_marks(ax, shown, last)
