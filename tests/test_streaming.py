@@ -1,4 +1,6 @@
+import itertools
 import json
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +14,7 @@ from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets, scatter_rows, scattered_parts
 from unmix.errors import InputError
-from unmix.learn import lbfgs, streaming
+from unmix.learn import lbfgs, learners, streaming, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.choosing import leave_sets_out
 from unmix.learn.encoding import TableEncoder, TableSummary
@@ -327,7 +329,9 @@ def test_a_killed_command_goes_on_to_the_same_bits(files, monkeypatch):
     rows, rates, output = (str(files / f) for f in ("rows.parquet", "rates.csv", "cut"))
     args = ["fit", rows, "--sets", "region", "--priors", rates, "-o", output, "--stream"]
     args += ["--json", "--method", "ssc", "--model", "linear"]
-    assert CliRunner().invoke(main, args).exit_code == 130
+    stopped = CliRunner().invoke(main, args)
+    assert stopped.exit_code == 130
+    assert "the same command goes on" in stopped.stderr
     left = files / ".cut.unfinished" / "statistics.json"
     written = left.stat().st_mtime_ns
     monkeypatch.setattr(streaming.StreamedTable, "_scatter", scatter)
@@ -336,6 +340,32 @@ def test_a_killed_command_goes_on_to_the_same_bits(files, monkeypatch):
     _, resumed = fit(files, "cut", "--model", "linear", "--stream")
     assert written
     assert not summarised  # the first pass was not made again
+    assert resumed == whole
+
+
+def test_a_network_stopped_in_training_goes_on_to_the_same_bits(files, monkeypatch):
+    monkeypatch.setattr(learners, "ENOUGH_ROWS", 3000)  # one epoch
+    options = ("--model", "mlp", "--stream")
+    _, whole = fit(files, "whole", *options)
+    save, saved = Checkpoint.save, []
+
+    def killed(self, *state):
+        save(self, *state)
+        saved.append(state[1]["epoch"])
+        if len(saved) == 7:
+            raise KeyboardInterrupt
+
+    ticks = itertools.count(0, 100)
+    with monkeypatch.context() as patched:
+        patched.setattr(training, "time", SimpleNamespace(perf_counter=time.perf_counter))
+        training.time.monotonic = lambda: next(ticks)  # so that every step is saved
+        patched.setattr(Checkpoint, "save", killed)
+        rows, rates, output = (str(files / f) for f in ("rows.parquet", "rates.csv", "cut"))
+        args = ["fit", rows, "--sets", "region", "--priors", rates, "-o", output, "--json"]
+        stopped = CliRunner().invoke(main, [*args, "--method", "ssc", *options])
+    assert stopped.exit_code == 130
+    assert len(saved) == 7
+    _, resumed = fit(files, "cut", *options)
     assert resumed == whole
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from unmix.cli.group import json_option, main
+from unmix.cli.group import fail, json_option, main
 from unmix.cli.options import about_rows, priors_option, set_option, target_of, target_option
 from unmix.errors import InputError
 
@@ -253,34 +253,37 @@ def _fitted_in_pieces(table: _Table, options: dict[str, Any], output: str) -> It
         # Another version may encode or train otherwise: then nothing is taken up.
         "versions": {name: version(name) for name in ("unmix", "torch", "numpy", "pandas")},
     }
-    with scratch_folder(output, run) as scratch:
-        with progress_bar("fit", enabled=table.verbose, unit="rows") as progress:
-            streamed = StreamedTable(
-                table.rows,
-                table.features,
-                table.set_column,
-                table.priors,
-                table.allow_unused,
-                table.held_out,
-                table.seed,
-                scratch,
-                progress,
-            )
-            streamed.prepare()
-        clf = UnmixClassifier(streamed.used_priors, **options, verbose=table.verbose)
-        sample = streamed.sample()
-        sets = sample.pop(table.set_column).to_numpy()
-        with naming(table.rows):
-            clf.fit_shuffled(sample, sets, streamed.rows, streamed.encoder, streamed.checkpoint)
-        if clf.model_ == "boosting":
-            click.echo(
-                f"note: boosting trains in memory, on a random sample of {len(sample):,} of "
-                f"{streamed.num_rows:,} rows; linear and mlp take all of them",
-                err=True,
-            )
-        judged = streamed.judged()
-        sets = judged.pop(table.set_column).to_numpy()
-        yield clf, judged, sets
+    try:
+        with scratch_folder(output, run) as scratch:
+            with progress_bar("fit", enabled=table.verbose, unit="rows") as progress:
+                streamed = StreamedTable(
+                    table.rows,
+                    table.features,
+                    table.set_column,
+                    table.priors,
+                    table.allow_unused,
+                    table.held_out,
+                    table.seed,
+                    scratch,
+                    progress,
+                )
+                streamed.prepare()
+            clf = UnmixClassifier(streamed.used_priors, **options, verbose=table.verbose)
+            sample = streamed.sample()
+            sets = sample.pop(table.set_column).to_numpy()
+            with naming(table.rows):
+                clf.fit_shuffled(sample, sets, streamed.rows, streamed.encoder, streamed.checkpoint)
+            if clf.model_ == "boosting":
+                click.echo(
+                    f"note: boosting trains in memory, on a random sample of {len(sample):,} of "
+                    f"{streamed.num_rows:,} rows; linear and mlp take all of them",
+                    err=True,
+                )
+            judged = streamed.judged()
+            sets = judged.pop(table.set_column).to_numpy()
+            yield clf, judged, sets
+    except KeyboardInterrupt:
+        fail("stopped; the same command goes on where it was", 130)
 
 
 def _identity(path: str) -> list[Any]:
