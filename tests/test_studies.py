@@ -263,7 +263,10 @@ def run(*args):
         (["comparison", "--datasets", "digit"], "Did you mean 'digits'?"),
         (["comparison", "--datasets", "digits", "--recipe", "slow"], "recipe must be one of"),
         (["comparison", "--datasets", "digits", "--epochs", "0"], "epochs must be at least 1"),
-        (["comparison", "--datasets", "digits", "--workers", "0"], "at least 1 worker"),
+        (
+            ["comparison", "--datasets", "digits", "--workers", "0"],
+            "workers and threads must be at least 1; got 0 and 1",
+        ),
         (["comparison", "--seeds", "0,x"], "'0,x' is no list of whole numbers"),
         (["comparison", "--datasets", "mnist,kmnist", "--data", "."], "not in .: mnist, kmnist;"),
         (["comparison", "--report-only", "--store", "nowhere"], "nowhere holds no runs"),

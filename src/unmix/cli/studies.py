@@ -55,7 +55,10 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
     default=1.0,
     help="Share of the training rows to use.",
 )
-@click.option("--workers", type=int, help="Runs side by side; one per core if left out.")
+@click.option(
+    "--workers", type=int, help="Runs side by side; as many as there are cores if left out."
+)
+@click.option("--threads", type=int, default=1, show_default=True, help="Of each run.")
 @click.option(
     "--store",
     "store_folder",
@@ -80,6 +83,7 @@ def reproduce(
     epochs: int | None,
     scale: float,
     workers: int | None,
+    threads: int,
     store_folder: str,
     import_file: str | None,
     export_file: str | None,
@@ -121,7 +125,7 @@ def reproduce(
         if import_file is not None:
             store.import_(import_file)
         if not report_only:
-            _run(cells, store, workers, data_folder, show=not as_json)
+            _run(cells, store, workers, threads, data_folder, show=not as_json)
         if export_file is not None:
             store.export(export_file)
         results, failures = store.results(), store.failures()
@@ -145,7 +149,13 @@ def reproduce(
 
 
 def _run(
-    cells: list[Cell], store: RunStore, workers: int | None, data_folder: str | None, *, show: bool
+    cells: list[Cell],
+    store: RunStore,
+    workers: int | None,
+    threads: int,
+    data_folder: str | None,
+    *,
+    show: bool,
 ) -> None:
     """Run what has no result yet, or say how to go on."""
     from unmix.progress import progress_bar
@@ -156,7 +166,10 @@ def _run(
             run_study(
                 cells,
                 store,
-                workers=(os.cpu_count() or 1) if workers is None else workers,
+                workers=max((os.cpu_count() or 1) // max(threads, 1), 1)
+                if workers is None
+                else workers,
+                threads=threads,
                 data_folder=data_folder,
                 progress=progress,
                 note=(lambda line: click.echo(line, err=True)) if show else None,

@@ -1,4 +1,4 @@
-"""Runs the cells of studies in worker processes of one thread each; can be killed at any moment.
+"""Runs the cells of studies in worker processes; can be killed at any moment.
 
 Workers take cells from the run store themselves, so several runners may share a store. The runner
 starts workers, replaces those that die, and tells how far they are.
@@ -31,8 +31,7 @@ __all__ = ["check_cells", "run_study"]
 
 # A cell that takes its worker down this often is not run again: memory, most likely.
 MOST_DEATHS = 5
-# Two trainings of one thread side by side are faster than one of two threads.
-ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 Progress = Callable[[int, int, str], None]
 Note = Callable[[str], None]
@@ -81,6 +80,7 @@ def run_study(
     store: RunStore,
     *,
     workers: int,
+    threads: int = 1,
     data_folder: str | Path | None = None,
     progress: Progress | None = None,
     note: Note | None = None,
@@ -93,6 +93,8 @@ def run_study(
     store : RunStore
     workers : int
         Processes side by side.
+    threads : int
+        Of each: two trainings of one thread are faster than one of two after the other.
     data_folder : path, optional
         Folder of the datasets.
     progress : function (hundredths of cells done, in all, text), optional
@@ -104,12 +106,12 @@ def run_study(
     dict
         Why cells failed; empty if none did.
     """
-    if workers < 1:
-        raise InputError(f"at least 1 worker is needed; got {workers}")
+    if workers < 1 or threads < 1:
+        raise InputError(f"workers and threads must be at least 1; got {workers} and {threads}")
     check_cells(cells, data_folder)
     store.add(cells)
     if store.unfinished(cells):
-        run = _Run(cells, store, data_folder, progress, note)
+        run = _Run(cells, store, threads, data_folder, progress, note)
         try:
             run.until_done(workers)
         finally:
@@ -127,17 +129,20 @@ class _Run:
         self,
         cells: Sequence[Cell],
         store: RunStore,
+        threads: int,
         data_folder: str | Path | None,
         progress: Progress | None,
         note: Note | None,
     ) -> None:
         self.cells, self.store, self.progress, self.note = cells, store, progress, note
+        self.environment = os.environ | dict.fromkeys(THREADS, str(threads))
         self.left = store.unfinished(cells)
         self.total = len(self.left)
         self.started = time.monotonic()
         self.job = json.dumps(
             {
                 "store": str(store.folder),
+                "threads": threads,
                 "data": None if data_folder is None else str(data_folder),
                 "cells": [asdict(cell) for cell in cells],
             }
@@ -171,7 +176,7 @@ class _Run:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | ONE_THREAD,
+            env=self.environment,
             start_new_session=True,  # Ctrl-C is for the runner alone
         )
         worker = _Worker(process)

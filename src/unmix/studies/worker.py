@@ -33,7 +33,7 @@ def main() -> None:
     from unmix.studies.store import RunStore, code_version
 
     code_version()  # of the code as it was loaded, should a file change meanwhile
-    torch.set_num_threads(1)
+    torch.set_num_threads(job["threads"])
     cells = [Cell(**fields) for fields in job["cells"]]
     with RunStore(job["store"]) as store:
         while left := store.unfinished(cells):
