@@ -147,13 +147,14 @@ def train_until(watch, info, sets, version):
             method = marked_parts(patches, method, augment)
         if version == "plain":
             train_plainly(model, sets, method, watch)
-        recipe = replace(RECIPE, epochs=100_000)
-        training.train(model, sets, method, recipe, seed=0, augment=augment, progress=watch)
+        else:
+            recipe = replace(RECIPE, epochs=100_000)
+            training.train(model, sets, method, recipe, seed=0, augment=augment, progress=watch)
     return model
 
 
 def train_plainly(model, sets, method, watch):
-    """The same step, as one writes it in eager torch without a thought of speed."""
+    """The step as one writes it in eager torch; all parameters decay, statistics are let be."""
     layers = [nn.Dropout(m.probability) if isinstance(m, Dropout) else m for m in model.body]
     network = nn.Sequential(nn.Flatten(), *layers, model.head, nn.Flatten(0))
     average = copy.deepcopy(network)

@@ -210,9 +210,10 @@ def _limit(found: Results) -> tuple[str, Pictures]:
         "Operations are counted by formula: forward, gradients of weights, gradients of inputs but "
         "the first. Plain torch: the same step as one writes it in eager torch. Now: hidden layers "
         "written out, one flat tensor for Adam and the average, dropout from 16 random bits. Both "
-        "sides are the best of tenths of a second. Images shifted: as recipe `fast` does where the benchmark allows it. Busy "
-        "threads: OMP_WAIT_POLICY=active, which is for a machine of one's own "
-        "(`benchmarks/step_cost.py`, all in one run).\n\n" + markdown_table(heads, lines, words=3)
+        "sides are the best of tenths of a second. Images shifted: as recipe `fast` does where the "
+        "benchmark allows it. Busy threads: OMP_WAIT_POLICY=active, which is for a machine of "
+        "one's own (`benchmarks/step_cost.py`, all in one run).\n\n"
+        + markdown_table(heads, lines, words=3)
     ), []
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from unmix.errors import InputError
 from unmix.studies.cell import Cell
+from unmix.studies.code import CODE, code_version
 from unmix.studies.run_text import cell_key
-from unmix.studies.store import CODE, RunStore, code_version
+from unmix.studies.store import RunStore
 
 CELLS = [Cell("digits", seed=seed, epochs=2) for seed in range(4)]
 
@@ -236,6 +237,7 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.files",
         "unmix.core.shares",
         "unmix.core.simplex",
+        "unmix.studies.code",
         "unmix.data.shuffled",
         "unmix.learn.checkpoint",
         "unmix.learn.fisher_table",

@@ -365,7 +365,13 @@ def test_a_network_stopped_in_training_goes_on_to_the_same_bits(files, monkeypat
         stopped = CliRunner().invoke(main, [*args, "--method", "ssc", *options])
     assert stopped.exit_code == 130
     assert len(saved) == 7
+    taken_up = []
+    load = Checkpoint.load
+    monkeypatch.setattr(
+        Checkpoint, "load", lambda self: taken_up.append(load(self)) or taken_up[-1]
+    )
     _, resumed = fit(files, "cut", *options)
+    assert [state[1]["batch"] for state in taken_up if state] == [7]  # and not from the start
     assert resumed == whole
 
 

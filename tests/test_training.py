@@ -121,20 +121,81 @@ def test_dropout_drops_the_share_it_says_and_keeps_the_mean():
 
 
 @pytest.mark.parametrize(("depth", "dropout"), [(3, 0.2), (3, 0.0), (1, 0.2)])
-def test_the_hidden_layers_written_out_are_the_modules(depth, dropout):
+def test_the_hidden_layers_written_out_are_the_modules(depth, dropout, monkeypatch):
     x = torch.rand(36, 9, dtype=torch.float64)  # units in fours: the same random words
-    results = []
-    for rows in (x, x.clone().requires_grad_()):  # who wants their gradient gets the modules
+    calls, results = [], []
+    layers = models.hidden_layers
+    monkeypatch.setattr(models, "hidden_layers", lambda *args: calls.append(1) or layers(*args))
+    for written_out in (True, False):
         model = MLP(9, width=12, depth=depth, dropout=dropout).double().train()
         torch.manual_seed(0)
         for p in model.parameters():
             torch.nn.init.normal_(p)
+        model.body[0].weight.requires_grad_(depth == 1)  # a frozen weight gets no gradient
+        model.adds_gradients = written_out
         for _ in range(2):  # gradients add up
-            logits = model(rows)
+            logits = model(x)
             logits.sigmoid().square().sum().backward()
-        results.append((logits, [p.grad for p in model.parameters()], model.state_dict()))
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        results.append((logits, gradients, model.state_dict()))
     torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
-    assert results[0][1][0].abs().max() > 0.01
+    assert max(gradient.abs().max() for gradient in results[0][1].values()) > 0.01
+    assert len(calls) == 2
+
+
+def test_only_the_loop_lets_an_mlp_add_its_gradients_by_itself():
+    sets = small_sets()
+    model = MLP(4, width=8)
+    seen = []
+    train(
+        model,
+        sets,
+        METHODS["ssc"],
+        QUICK,
+        seed=0,
+        progress=lambda *_: seen.append(model.adds_gradients),
+    )
+    assert all(seen)
+    assert not model.adds_gradients
+    assert all(p.grad is None for p in model.parameters())
+    assert all(p.untyped_storage().nbytes() == p.nbytes for p in model.parameters())
+    loss = model.train()(torch.from_numpy(sets.x[:8])).sum()
+    gradients = torch.autograd.grad(loss, list(model.parameters()))  # as with any other module
+    assert max(gradient.abs().max() for gradient in gradients) > 0
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_monitor_cannot_meddle_with_training():
+    sets = small_sets()
+
+    def meddle(model):
+        model.zero_grad()
+        for p in model.parameters():
+            p.data.zero_()
+        return {}
+
+    recipe = dataclasses.replace(QUICK, average=0.0)
+    ours, theirs = (
+        train(small_model(sets), sets, METHODS["ssc"], recipe, seed=0, monitor=monitor).history
+        for monitor in (meddle, None)
+    )
+    risks = [[row["train_risk"] for row in history] for history in (ours, theirs)]
+    assert risks[0] == risks[1]
+
+
+def test_a_buffer_that_is_not_saved_is_not_averaged():
+    class Masked(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(4, 1)
+            self.register_buffer("mask", torch.tensor([0.0, -torch.inf]), persistent=False)
+
+        def forward(self, x):
+            return torch.logsumexp(self.head(x) + self.mask, dim=1)
+
+    sets = small_sets()
+    model = train(Masked(), sets, METHODS["ssc"], QUICK, seed=0).model
+    assert torch.isfinite(logits_of(model, sets.x)).all()
 
 
 def test_resnet32_has_32_weighted_layers_and_returns_one_logit():

@@ -1,7 +1,8 @@
-"""Adam and AdamW on a few large tensors, with the weight average beside them.
+"""Adam and AdamW on a few large tensors.
 
 All parameters of a kind live in one tensor, of which the model's own are views: a step is one pass
-over memory and not one for each parameter. torch's own optimizer classes take two seconds to load.
+over memory and not one for each parameter, and so is an average of the weights. An optimizer of
+torch's own would also load its compiler, which takes longer than many a fit.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def flatten(parameters: Sequence[Tensor]) -> Tensor:
     whole.grad = torch.zeros_like(whole)
     start = 0
     for p in parameters:
-        # Kernels keep the memory layout in which convolutions are fast.
-        part = (p.shape, p.stride(), start)
+        # Kernels keep the memory layout in which convolutions are fast; gaps are closed.
+        part = (p.shape, torch.empty_like(p).stride(), start)
         p.data = whole.as_strided(*part).copy_(p.detach())
         p.grad = whole.grad.as_strided(*part)
         start += p.numel()

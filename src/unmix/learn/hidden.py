@@ -3,7 +3,8 @@
 The modules of `models.MLP` say what the layers are; this says the same in fewer passes over
 memory and through Python, since for layers of 300 units those cost as much as the products. The
 scale of dropout moves into batch norm, dropped and negative units fall away in one comparison, and
-gradients are added to where they are kept without a copy of their own.
+gradients are added straight to `.grad`: autograd does not see them, so this is for a loop that
+calls `backward` and reads `.grad`, as ours does.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def kept_units(shape: Sequence[int], dropout: float, like: Tensor) -> Tensor:
     units = torch.Size(shape).numel()
     words = torch.empty(-(-units // 4), dtype=torch.int64, device=like.device)
     bits = words.random_(-(2**63), None).view(torch.int16)[:units].view(*shape)
-    return bits.to(like.dtype).ge_(round(2**16 * dropout) - 2**15)
+    # Compared as floats of 32 bits, which hold every such number and are fast.
+    return bits.float().ge_(round(2**16 * dropout) - 2**15).to(like.dtype)
 
 
 class _Hidden(torch.autograd.Function):
@@ -74,7 +76,7 @@ class _Hidden(torch.autograd.Function):
                 gain, bias = gain / (1 - dropout), bias / (1 - dropout)
             z = h @ weight.t()
             norm.num_batches_tracked.add_(1)  # type: ignore[union-attr]
-            y, mean, deviation = torch.native_batch_norm(
+            y, mean, inverse_deviation = torch.native_batch_norm(
                 z,
                 gain,
                 bias,
@@ -87,7 +89,7 @@ class _Hidden(torch.autograd.Function):
             y.relu_()
             if i < depth - 1:
                 y.mul_(kept[i])
-            saved += [h, z, gain, mean, deviation]
+            saved += [h, z, gain, mean, inverse_deviation]
             h = y
         ctx.save_for_backward(*saved, h)
         ctx.weights, ctx.dropout, ctx.eps = weights, dropout, [norm.eps for norm in norms]
@@ -99,16 +101,18 @@ class _Hidden(torch.autograd.Function):
         *saved, h = ctx.saved_tensors
         depth = len(ctx.eps)
         for i in reversed(range(depth)):
-            inputs, z, gain, mean, deviation = saved[5 * i : 5 * i + 5]
+            inputs, z, gain, mean, inverse_deviation = saved[5 * i : 5 * i + 5]
             weight, *affine = ctx.weights[3 * i : 3 * i + 3]
             gradient = _relu_backward(gradient, h, 0)
             gradient, *by_affine = _norm_backward(
-                gradient, z, gain, None, None, mean, deviation, True, ctx.eps[i], [True] * 3
+                gradient, z, gain, None, None, mean, inverse_deviation, True, ctx.eps[i], [True] * 3
             )
             scale = 1 / (1 - ctx.dropout) if i < depth - 1 else 1.0
             for parameter, by_it in zip(affine, by_affine, strict=True):
-                _grad(parameter).add_(by_it, alpha=scale)
-            _grad(weight).addmm_(gradient.t(), inputs)
+                if parameter.requires_grad:
+                    _grad(parameter).add_(by_it, alpha=scale)
+            if weight.requires_grad:
+                _grad(weight).addmm_(gradient.t(), inputs)
             if i:
                 gradient = gradient @ weight
             h = inputs

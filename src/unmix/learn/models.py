@@ -58,7 +58,15 @@ class MLP(nn.Module):
         authors' demonstration program has 4.
     dropout : float
         Between hidden layers.
+
+    Attributes
+    ----------
+    adds_gradients : bool
+        Whether `backward` may add to the gradients of the parameters by itself, which is faster on
+        a CPU (`learn.hidden`). Only the training loop sets it, while it trains.
     """
+
+    adds_gradients = False
 
     def __init__(
         self,
@@ -84,9 +92,9 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, (n,) or (n, K), of rows of any shape (n, ...)."""
         x = x.flatten(1)
-        # A training step on a CPU, and no adversary who asks for the gradient of the rows.
-        written_out = self.training and x.device.type == "cpu" and len(x) > 1
-        if not written_out or x.requires_grad or not torch.is_grad_enabled():
+        # An adversary asks for the gradient of the rows; he gets the modules.
+        written_out = self.adds_gradients and self.training and not x.requires_grad
+        if not written_out or x.device.type != "cpu" or len(x) < 2 or not torch.is_grad_enabled():
             return _squeeze(self.head(self.body(x)))
         linears = (layer for layer in self.body if isinstance(layer, nn.Linear))
         norms = (layer for layer in self.body if isinstance(layer, nn.BatchNorm1d))

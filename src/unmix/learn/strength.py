@@ -1,10 +1,10 @@
 """Choosing how strong the VAT penalty should be, without labels and inside one training run.
 
 All candidates share the first epochs, in which the penalty is weak anyway. Then each goes on for
-a few epochs by itself, and the one with the least held-out set log-loss goes on to the end. The
+some epochs by itself, and the one with the least held-out set log-loss goes on to the end. The
 penalty makes a network timid and moves its threshold, so each is calibrated before it is judged,
 and so is the network that goes on. Where the adversary moves images, random shifts do not: both
-together did worse than either (docs/results.md).
+together did worse than the adversary alone (docs/results.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import Method
 from unmix.learn.recipes import Recipe
-from unmix.learn.training import Progress, Trained, logits_of, train
+from unmix.learn.training import OWN_KEYS, Monitor, Progress, Trained, logits_of, train
 
 __all__ = ["Choice", "calibrate", "calibrated_loss", "train_choosing_radius"]
 
@@ -53,6 +53,7 @@ def train_choosing_radius(
     *,
     held_out: UnlabeledSets,
     augment: Augment | None = None,
+    monitor: Monitor | None = None,
     checkpoint: Checkpoint | None = None,
     progress: Progress | None = None,
     **options: Any,
@@ -62,7 +63,7 @@ def train_choosing_radius(
     Parameters
     ----------
     model : module with a `head`, an affine map to its logits
-    sets, method, recipe, checkpoint, progress
+    sets, method, recipe, monitor, checkpoint, progress
         As for `train`; the method has a VAT penalty.
     radii : sequence of float
         Candidates, in standard deviations of the input; 0 is no penalty.
@@ -77,6 +78,9 @@ def train_choosing_radius(
         raise InputError(f"{method.name} has no VAT penalty whose radius could be chosen")
     if recipe.epochs < 2:
         raise InputError(f"{method.name} chooses its strength on the way; give it 2 epochs or more")
+    head = getattr(model, "head", None)
+    if not isinstance(head, nn.Linear):
+        raise InputError(f"{method.name} calibrates a model by its `head`, a Linear; it has none")
     part = max(1, round(PART * recipe.epochs))
     compare = max(part + 1, round(COMPARE * recipe.epochs))
     ends = [part, *[compare - part] * len(radii), recipe.epochs - compare]
@@ -98,6 +102,8 @@ def train_choosing_radius(
             recipe,
             held_out=held_out,
             augment=None if radius else augment,
+            monitor=monitor,
+            judge=calibrated_loss if radius else None,
             checkpoint=checkpoint.part(name) if checkpoint else None,
             progress=tell,
             **options,
@@ -111,12 +117,16 @@ def train_choosing_radius(
         # At once: without a weight average the next branch trains this very model.
         losses.append(calibrated_loss(branch.model, held_out))
         states.append(branch.state)
-        candidates.append(branch.history[-1] | {"radius": radius, "calibrated_loss": losses[-1]})
+        row = dict(branch.history[-1])
+        if monitor and radius:  # of the network as it would be kept
+            calibrate(branch.model, held_out)
+            row = monitor(branch.model) | {key: row[key] for key in OWN_KEYS}
+        candidates.append(row | {"radius": radius, "calibrated_loss": losses[-1]})
     # By the losses alone: the history holds what a monitor says, which may know labels.
     best = int(np.argmin(losses))
     radius = radii[best]
     trained = stage(len(ends) - 1, f"chosen {radius:g}", radius, start=states[best])
-    calibration = [1.0, 0.0]
+    calibration = [1.0] + [0.0] * head.out_features
     if radius:
         calibrate(trained.selected, held_out)
         calibration = calibrate(trained.model, held_out)
@@ -127,10 +137,9 @@ def train_choosing_radius(
 def calibrate(model: nn.Module, sets: UnlabeledSets) -> list[float]:
     """Scale and shift a model's logits to the least log-loss of these sets, by way of its head."""
     scale, *shift = _calibration(model, sets)[0]
-    head = model.get_submodule("head")
-    assert isinstance(head, nn.Linear)
+    head: Any = model.get_submodule("head")
     head.weight.mul_(scale)
-    head.bias.mul_(scale).add_(torch.tensor(shift))
+    head.bias.mul_(scale).add_(head.bias.new_tensor(shift))
     return [scale, *shift]
 
 
@@ -157,5 +166,6 @@ def _calibration(model: nn.Module, sets: UnlabeledSets) -> tuple[list[float], fl
 
     start = np.zeros(1 + (z.shape[1] if z.ndim > 1 else 1))
     start[0] = 1.0
-    found = minimize(loss, start, jac=True, method="L-BFGS-B")
+    bounds = [(0.0, None)] + [(None, None)] * (len(start) - 1)  # no network is turned around
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     return found.x.tolist(), float(found.fun)

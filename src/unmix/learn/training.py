@@ -10,7 +10,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -31,15 +31,18 @@ from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import Method
-from unmix.learn.models import ResNet32
+from unmix.learn.models import MLP, ResNet32
 from unmix.learn.recipes import Recipe
 
-__all__ = ["Saved", "Trained", "held_out_loss", "logits_of", "pick_device", "train"]
+__all__ = ["OWN_KEYS", "Saved", "Trained", "held_out_loss", "logits_of", "pick_device", "train"]
 
 Monitor = Callable[[nn.Module], dict[str, float]]
+Judge = Callable[[nn.Module, UnlabeledSets], float]
 Progress = Callable[[int, int, str], None]
 Saved = tuple[dict[str, Tensor], dict[str, Any]]
 
+# What the loop itself writes about an epoch whose end is judged by held-out rows.
+OWN_KEYS = ("epoch", "train_risk", "seconds", "held_out_loss")
 # Risks are of order one, at most of the order of the logits: beyond this they have run away.
 RUNAWAY = 1e6
 
@@ -84,6 +87,20 @@ class _State:
         if self.average is not self.model:
             self.averaged, _ = _flat_weights(self.average, self.recipe)
 
+    @contextmanager
+    def in_training(self) -> Iterator[None]:
+        """Let networks add up their gradients as is fastest; then give all tensors back."""
+        networks = [module for module in self.model.modules() if isinstance(module, MLP)]
+        for network in networks:
+            network.adds_gradients = True
+        try:
+            yield
+        finally:
+            for network in networks:
+                network.adds_gradients = False
+            for model in (self.model, self.average):
+                unflatten(model.parameters())
+
 
 def train(
     model: nn.Module,
@@ -102,6 +119,7 @@ def train(
     device: str = "auto",
     start: Saved | None = None,
     stop: int | None = None,
+    judge: Judge | None = None,
 ) -> Trained:
     """Train a model on unlabeled sets.
 
@@ -132,6 +150,8 @@ def train(
         The state that another call left, to go on from; `checkpoint` goes before it.
     stop : int, optional
         Stop after this epoch; the recipe's last if left out.
+    judge : function (model, held-out sets) -> float, optional
+        What the chosen epoch has least of; `held_out_loss` if left out.
 
     Raises
     ------
@@ -145,7 +165,6 @@ def train(
     if prior_errors is not None:
         model = LearnedPriors(model, transition, prior_errors, len(sets))
     vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x) if method.vat else 0.0
-    recipe = recipe.for_convolutions() if _is_convolutional(model) else recipe
     rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
     state = _State(
         model,
@@ -164,7 +183,8 @@ def train(
     precision = _precision(model, place)
     last_epoch = recipe.epochs if stop is None else min(stop, recipe.epochs)
 
-    with torch.random.fork_rng(devices=[] if place.type == "cpu" else None):
+    devices: list[int] | None = [] if place.type == "cpu" else None
+    with torch.random.fork_rng(devices=devices), state.in_training():
         torch.manual_seed(_stream(seed, 1))
         saved = (checkpoint.load() if checkpoint else None) or start
         if saved is not None:
@@ -202,11 +222,10 @@ def train(
                     checkpoint.save(*_saved(state))
                     last_save = time.monotonic()
             state.seconds += time.perf_counter() - started
-            _end_epoch(state, batches, held_out, monitor)
+            _end_epoch(state, batches, held_out, judge or held_out_loss, monitor)
         final = _saved(state)
     if checkpoint is not None:
         checkpoint.save(*final)
-    unflatten(state.average.parameters())
     selected, epoch = state.average, last_epoch
     if held_out is not None:
         selected, epoch = state.best, state.best_epoch
@@ -304,7 +323,11 @@ def _note_risk(state: _State, value: float, rate: float) -> None:
 
 
 def _end_epoch(
-    state: _State, batches: int, held_out: UnlabeledSets | None, monitor: Monitor | None
+    state: _State,
+    batches: int,
+    held_out: UnlabeledSets | None,
+    judge: Judge,
+    monitor: Monitor | None,
 ) -> None:
     """Record the epoch, remember the model if it is the best so far, and start the next."""
     row = {
@@ -313,12 +336,13 @@ def _end_epoch(
         "seconds": state.seconds,
     }
     if held_out is not None:
-        row["held_out_loss"] = held_out_loss(state.average, held_out)
+        row["held_out_loss"] = judge(state.average, held_out)
         if row["held_out_loss"] < state.best_loss:
             state.best_loss, state.best_epoch = row["held_out_loss"], state.epoch + 1
             state.best.load_state_dict(state.average.state_dict())
     if monitor is not None:
-        row = monitor(state.average.eval()) | row  # what it says replaces nothing
+        # A copy, so that it cannot meddle; and what it says replaces nothing.
+        row = monitor(copy.deepcopy(state.average).eval()) | row
     state.history.append(row)
     state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
 
@@ -340,7 +364,8 @@ def _flat_weights(model: nn.Module, recipe: Recipe) -> tuple[list[Tensor], list[
     list of Tensor
         These, and the statistics of batch norm: what is averaged.
     list of Adam
-        An optimizer for each; only matrices and kernels decay, not biases and batch norm.
+        An optimizer for each; only matrices and kernels decay, not biases and batch norm. Those
+        that the model does not use decay too.
     """
     groups: dict[tuple[float, float, torch.dtype], list[Tensor]] = {}
     # The gradient of l2 |w|^2 is 2 l2 w.
@@ -355,7 +380,8 @@ def _flat_weights(model: nn.Module, recipe: Recipe) -> tuple[list[Tensor], list[
         Adam(flatten(group), weight_decay, decoupled=not recipe.l2, scale=scale)
         for (weight_decay, scale, _), group in groups.items()
     ]
-    statistics = [t for t in model.buffers() if t.is_floating_point()]
+    kept = model.state_dict()  # what a module keeps out of it is no statistic
+    statistics = [t for k, t in model.named_buffers() if k in kept and t.is_floating_point()]
     return [optimizer.values for optimizer in optimizers] + statistics, optimizers
 
 

@@ -200,6 +200,11 @@ def notes_of(summary: Summary) -> list[str]:
             "The paper does not state the priors of its 2 sets; ours are drawn until they differ "
             "by at least 0.5."
         )
+    if any(run["method"] == "ssc-vat" for run in runs):
+        notes.append(
+            "ssc-vat: where it trains against an adversary, its logits are calibrated on held-out "
+            "sets at the end; curves are before that."
+        )
     if any(entry.row == "ssc-refined" for entry in summary.entries):
         notes.append(
             "ssc-refined is told how far the stated priors may be off: epsilon is given as their "
@@ -348,12 +353,11 @@ def _how(runs: Sequence[dict[str, Any]]) -> str:
     methods: dict[tuple[str, int], set[str]] = {}
     for run in runs:
         methods.setdefault((run["recipe"], run["epochs"]), set()).add(run["method"])
-    usual = max(methods, key=lambda how: len(methods[how]))
     words = []
-    for how in sorted(methods, key=lambda how: how != usual):
-        whose = "" if how == usual else f" ({', '.join(sorted(methods[how]))})"
-        words.append(f"recipe {how[0]}, {counted(how[1], 'epoch', 'epochs')}{whose}")
-    return " and ".join(words) + shares
+    for (recipe, epochs), names in sorted(methods.items()):
+        whose = f" ({', '.join(sorted(names))})" if len(methods) > 1 else ""
+        words.append(f"recipe {recipe}, {counted(epochs, 'epoch', 'epochs')}{whose}")
+    return "; ".join(words) + shares
 
 
 def _seeds(entries: Sequence[Entry]) -> str:

@@ -29,6 +29,7 @@ from unmix.learn.models import build_model
 from unmix.learn.recipes import RECIPES, Recipe
 from unmix.learn.strength import train_choosing_radius
 from unmix.learn.training import Progress, logits_of, train
+from unmix.studies.code import code_version
 
 __all__ = ["Cell", "draw_cell", "run_cell"]
 
@@ -65,14 +66,22 @@ class Cell:
     vat_radius: float | None = None
     """Instead of the method's, or of choosing one."""
 
+    @property
+    def network(self) -> str | None:
+        """The model: the one given, or the dataset's."""
+        info = BENCHMARKS.get(self.dataset)
+        return self.model or (info.model if info else None)
+
     def resolve_recipe(self) -> Recipe:
         """Return the recipe with this cell's changes."""
         if self.recipe not in RECIPES:
             raise InputError(f"recipe must be one of {', '.join(RECIPES)}; got {self.recipe!r}")
+        recipe = RECIPES[self.recipe]
+        if self.network == "resnet32":
+            recipe = recipe.for_convolutions()
         changes: dict[str, Any] = {"epochs": self.epochs, "learning_rate": self.learning_rate}
         given = {key: value for key, value in changes.items() if value is not None}
-        given |= {"convolutional": None} if self.learning_rate else {}
-        return replace(RECIPES[self.recipe], **given)
+        return replace(recipe, **given)
 
     def resolve_method(self) -> Method:
         """Return the method with this cell's changes."""
@@ -102,7 +111,8 @@ def run_cell(
         The cell's fields, and `test_error` (a fraction, last epoch), `history`, `seconds`,
         `selected_epoch` and `selected_test_error` if rows were held out, `worth_in_labels`,
         `with_replacement` (how many sets were drawn so), and `chosen` if the method chooses its
-        strength: the radius and its competitors.
+        strength: a `strength.Choice`. The history is that of training; a network that was
+        calibrated afterwards has another error than its last epoch.
     """
     started = time.perf_counter()
     recipe = cell.resolve_recipe()
@@ -117,9 +127,7 @@ def run_cell(
     checkpoint = None
     if resume is not None:
         threads = torch.get_num_threads()  # other threads, other bits
-        checkpoint = Checkpoint(
-            resume, asdict(cell) | {"threads": threads, "version": torch.__version__}
-        )
+        checkpoint = Checkpoint(resume, asdict(cell) | {"threads": threads, "code": code_version()})
     options: dict[str, Any] = {
         "seed": cell.seed,
         "held_out": held_out,
@@ -134,7 +142,8 @@ def run_cell(
     if radii := method.vat.candidates if method.vat else ():
         if held_out is None:
             raise InputError(
-                f"{cell.method} chooses its strength by held-out rows; hold some out (0.1, say)"
+                f"{cell.method} chooses its strength and its threshold by held-out rows; hold some "
+                "out (0.1, say)"
             )
         trained, choice = train_choosing_radius(model, sets, method, recipe, radii, **options)
         chosen = asdict(choice)
@@ -205,7 +214,7 @@ def build_cell_model(cell: Cell, benchmark: Benchmark) -> nn.Module:
     """Return the cell's model with its initial weights."""
     sizes = {"width": cell.width, "depth": cell.depth}
     options = {key: value for key, value in sizes.items() if value is not None}
-    name = cell.model or BENCHMARKS[cell.dataset].model
+    name = cell.network or "mlp"
     if options and name != "mlp":
         raise InputError(f"width and depth are for the mlp; the model is {name}")
     shape = benchmark.x_train.shape[1:]

@@ -34,7 +34,7 @@ DATASETS = ("mnist", "fashion-mnist", "kmnist")
 SEEDS = (0, 1, 2)
 # Of the images: one run gives the error at the last epoch and at the epoch chosen without labels.
 HELD_OUT = 0.05
-# Epochs of recipe fast: what chooses on the way takes as long as is still short.
+# Epochs of recipe fast: a network that is chosen half-way needs some more to settle.
 LONGER = {"ssc-vat": 20}
 
 

@@ -17,15 +17,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import cache
-from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, Self
 
 from unmix.errors import InputError
 from unmix.files import atomic_write_text, explained_os_errors
 from unmix.studies.cell import Cell
+from unmix.studies.code import code_version
 from unmix.studies.run_text import EXPORTED, cell_key, cell_of, compact, line_of, row_of
 
 __all__ = ["RunStore", "code_version"]
@@ -45,39 +43,6 @@ CREATE TABLE IF NOT EXISTS runs (
     error TEXT                 -- why it failed, in one line
 ) STRICT
 """
-
-
-# What decides the result of a run, beside the cell and torch.
-CODE = {
-    "core": ("losses", "pairing", "penalties", "risks", "transition"),
-    "data": ("batching", "benchmarks", "draw", "formats", "sets"),
-    "learn": (
-        "adam",
-        "augment",
-        "hidden",
-        "learned_priors",
-        "methods",
-        "models",
-        "recipes",
-        "strength",
-        "training",
-    ),
-    "assess": ("labeled",),
-    "studies": ("cell",),
-}
-
-
-@cache
-def code_version() -> str:
-    """Return the versions of unmix and torch, and a digest of the code that decides results."""
-    digest = hashlib.sha256()
-    root = Path(str(files("unmix")))
-    for room, modules in CODE.items():
-        for module in modules:
-            digest.update(
-                f"{room}/{module}\0".encode() + (root / room / f"{module}.py").read_bytes()
-            )
-    return f"unmix {version('unmix')} {digest.hexdigest()[:12]}, torch {version('torch')}"
 
 
 class RunStore:

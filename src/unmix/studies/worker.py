@@ -30,7 +30,8 @@ def main() -> None:
     import torch
 
     from unmix.studies.cell import Cell
-    from unmix.studies.store import RunStore, code_version
+    from unmix.studies.code import code_version
+    from unmix.studies.store import RunStore
 
     code_version()  # of the code as it was loaded, should a file change meanwhile
     torch.set_num_threads(job["threads"])

@@ -1,0 +1,43 @@
+"""Which code made a run: a digest of the modules that decide its result."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+__all__ = ["CODE", "code_version"]
+
+# What decides the result of a run, beside the cell and torch.
+CODE = {
+    "core": ("losses", "pairing", "penalties", "risks", "transition"),
+    "data": ("batching", "benchmarks", "draw", "formats", "sets"),
+    "learn": (
+        "adam",
+        "augment",
+        "hidden",
+        "learned_priors",
+        "methods",
+        "models",
+        "recipes",
+        "strength",
+        "training",
+    ),
+    "assess": ("labeled",),
+    "studies": ("cell",),
+}
+
+
+@cache
+def code_version() -> str:
+    """Return the versions of unmix and torch, and a digest of the code that decides results."""
+    digest = hashlib.sha256()
+    root = Path(str(files("unmix")))
+    for room, modules in CODE.items():
+        for module in modules:
+            digest.update(
+                f"{room}/{module}\0".encode() + (root / room / f"{module}.py").read_bytes()
+            )
+    return f"unmix {version('unmix')} {digest.hexdigest()[:12]}, torch {version('torch')}"
