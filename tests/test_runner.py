@@ -131,7 +131,7 @@ def test_a_cell_that_kills_its_worker_every_time_is_given_up(tmp_path, monkeypat
     notes = []
     with RunStore(tmp_path) as store:
         store.add(CELLS[:1])
-        run = runner._Run(CELLS[:1], store, None, None, notes.append)
+        run = runner._Run(CELLS[:1], store, 1, None, None, notes.append)
         monkeypatch.setattr(run, "_start", lambda: notes.append("started"))
         with RunStore(tmp_path) as worker:
             worker.claim(CELLS[:1])
