@@ -23,11 +23,12 @@ from unmix.report.study_page import (
 )
 from unmix.report.study_tables import PAPER_EPOCHS, dataset_title, markdown_table, mean_and_std
 from unmix.report.svg import standalone_svg
+from unmix.report.wording import counted
 from unmix.studies.cell import Cell
 from unmix.studies.grid import DATASETS, STUDIES
 from unmix.studies.published import published
 from unmix.studies.store import RunStore
-from unmix.studies.summary import Summary, summarize
+from unmix.studies.summary import Entry, Summary, summarize
 
 DOCS = Path(__file__).resolve().parent
 EXPORT, TRIED, PAGE, IMAGES = (
@@ -134,12 +135,26 @@ def _headline(summary: Summary) -> str:
                 _average([reference.mean if reference else None]),
             ]
         )
-    heads = ("dataset", "paper, ssc", "ssc", "ssc-vat", "ssc-vat, chosen epoch", "supervised")
+    vat = f"ssc-vat{_seeds(summary.entries, 'ssc-vat')}"
+    heads = (
+        "dataset",
+        "paper, ssc (3 trials)",
+        f"ssc{_seeds(summary.entries, 'ssc')}",
+        vat,
+        f"{vat}, chosen epoch",
+        f"supervised{_seeds(summary.supervised.values(), 'supervised')}",
+    )
     return markdown_table(heads, lines, words=1) + (
         "\nAverages over 10, 25 and 50 sets and the seeds run; blank if one of these is missing. "
         "`ssc-vat` chooses the strength of its penalty, which may be none, without labels; so is "
         "the epoch of the last but one column. Supervised: the same network with every label.\n"
     )
+
+
+def _seeds(entries: Iterable[Entry], row: str) -> str:
+    """Say over how many seeds the numbers of a row are means, if there are any."""
+    fewest = min((len(entry.seeds) for entry in entries if entry.row == row), default=0)
+    return f" ({counted(fewest, 'seed', 'seeds')})" if fewest else ""
 
 
 def _average(values: list[float | None]) -> str:
