@@ -16,6 +16,7 @@ from typing import Any
 
 from unmix.errors import InputError
 from unmix.files import atomic_write_text
+from unmix.learn.recipes import RECIPES
 from unmix.report.study_page import (
     pictures_markdown,
     pictures_of_study,
@@ -266,9 +267,13 @@ def _paper_recipe(runs: Runs) -> str:
 
 def _cifar(runs: Runs) -> str:
     """Return the runs on CIFAR-10."""
-    return f"ResNet-32; the paper trained {PAPER_EPOCHS} epochs.\n\n" + _runs_table(
-        {c: r for c, r in runs.items() if c.dataset == "cifar10"}
-    )
+    recipe = RECIPES["fast"].convolutional
+    assert recipe is not None
+    return (
+        f"ResNet-32; the paper trained {PAPER_EPOCHS} epochs. In recipe `fast` the first "
+        f"{recipe.half_size:.0%} of the steps see images at half their height and width, and "
+        f"batches have {recipe.batch_size} rows. Each run has one thread.\n\n"
+    ) + _runs_table({c: r for c, r in runs.items() if c.dataset == "cifar10"})
 
 
 def _runs_table(runs: Runs) -> str:

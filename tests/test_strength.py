@@ -181,3 +181,19 @@ def test_only_a_network_with_an_adversary_is_calibrated_and_not_shifted(
             assert held_out_loss(model, held_out) == pytest.approx(
                 calibrated_loss(model, held_out), abs=1e-6
             )
+
+
+def test_candidates_are_compared_when_they_have_seen_images_of_full_size(monkeypatch):
+    kept, held_out = kept_and_held_out()
+    recipe = dataclasses.replace(QUICK, half_size=0.6)
+    shares = []
+
+    def noted(model, sets, method, given, **options):
+        shares.append(given.half_size)
+        return train(model, sets, method, dataclasses.replace(given, half_size=0.0), **options)
+
+    monkeypatch.setattr(strength, "train", noted)
+    train_choosing_radius(
+        small_model(kept), kept, VAT, recipe, (0.0, 1.0), held_out=held_out, seed=0
+    )
+    assert set(shares) == {strength.COMPARE / 2}

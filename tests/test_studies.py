@@ -98,6 +98,9 @@ def test_epochs_are_part_of_the_cell_so_that_a_changed_recipe_means_other_runs()
     fast, paper = (STUDIES["supervised"].cells(["mnist"], None, [0], r) for r in ("fast", "paper"))
     assert fast[0].cell.epochs == cell_module.RECIPES["fast"].epochs
     assert paper[0].cell.epochs == 300
+    convolutions = STUDIES["supervised"].cells(["cifar10"], seeds=[0])[0].cell
+    assert convolutions.epochs == cell_module.RECIPES["fast"].convolutional.epochs
+    assert convolutions.resolve_recipe() == cell_module.RECIPES["fast"].convolutional
     short = STUDIES["supervised"].cells(["mnist"], seeds=[0], epochs=3, scale=0.5)
     assert (short[0].cell.epochs, short[0].cell.scale) == (3, 0.5)
 

@@ -238,8 +238,22 @@ def test_curves_show_errors_risks_below_zero_and_the_paper(runs):
     assert "paper" not in words
 
 
+@pytest.mark.parametrize(
+    "name", ["comparison", "set-number", "prior-noise", "noise-boxes", "curves"]
+)
+def test_a_legend_has_only_what_is_drawn(name, runs):
+    full = small(name, runs)
+    entries = tuple(replace(entry, paper=None) for entry in full.entries)
+    for summary, drawn in ((full, True), (replace(full, entries=entries, supervised={}), False)):
+        picture = pictures_of_study(summary)[0]
+        words = " ".join(words_of(standalone_svg(picture.drawing)))
+        assert ("the paper, 300 epochs" in words) == drawn
+        if name != "curves":
+            assert ("supervised, all labels" in words) == drawn
+
+
 def test_every_method_has_its_own_color():
-    from unmix.report.study_figures import METHOD_COLORS
+    from unmix.report.study_style import METHOD_COLORS
 
     shown = {method for study in STUDIES.values() for method in study.methods} - {"supervised"}
     assert shown <= METHOD_COLORS.keys()

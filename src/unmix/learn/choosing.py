@@ -11,19 +11,80 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from unmix.core.shares import share_by_likelihood, share_by_mean
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.learners import Setup, fit_learner, move_logits, set_log_loss
+from unmix.learn.views import Views
 
-__all__ = ["BASELINE", "best_model", "leave_sets_out", "predicted_shares"]
+__all__ = ["BASELINE", "best_model", "choose_setup", "leave_sets_out", "predicted_shares"]
 
 Array = np.ndarray[Any, Any]
 
 BASELINE = "baseline"
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
+LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
+
+
+def choose_setup(
+    views: Views,
+    model: str | nn.Module,
+    method: str,
+    *,
+    labeled: bool = False,
+    categorical: Sequence[int] = (),
+    seed: int = 0,
+    **options: Any,
+) -> tuple[Setup, dict[str, float]]:
+    """Return what to fit, and how well the methods in question predict hidden sets.
+
+    Parameters
+    ----------
+    views : Views
+    model : str or torch module
+        'auto': the better of linear and boosting.
+    method : 'auto', 'ssc' or 'proportion'
+    labeled : bool
+        Whether the sets are classes: then nothing is hidden, and the method is ssc.
+    categorical : sequence of int
+        Categorical columns of the view of boosting.
+    seed : int
+    **options
+        Further fields of the setup.
+
+    Returns
+    -------
+    Setup
+    dict
+        As from `leave_sets_out`.
+    """
+    if method not in ("auto", "ssc", "proportion"):
+        raise InputError(f"method must be 'auto', 'ssc' or 'proportion'; got {method!r}")
+    if labeled and method == "proportion":
+        raise InputError("method 'proportion' needs set_priors")
+    options |= {"seed": seed}
+    if isinstance(model, str) and model == "auto":
+        # Labels say so much about each row that a line rarely loses to it by chance.
+        candidates = [Setup(name, "ssc", **options) for name in ("linear", "boosting")]
+        few = len(views) < LEAST_ROWS_FOR_TREES
+        model = (
+            "linear"
+            if few or method == "proportion"
+            else best_model(views, candidates, categorical=categorical, seed=seed)
+        )
+    ssc = Setup(model, "ssc", **options)
+    if labeled:
+        return ssc, {}
+    # Trees do not learn by matching proportions; a line does.
+    instead = "linear" if model == "boosting" and method == "auto" else model
+    proportion = Setup(instead, "proportion", **options)
+    wanted = {"auto": [ssc, proportion], "ssc": [ssc], "proportion": [proportion]}[method]
+    errors = leave_sets_out(views, wanted, categorical=categorical, seed=seed)
+    # Without enough sets to hide any, the paper's assumption is taken.
+    return min(wanted, key=lambda setup: errors.get(setup.method, 0.0)), errors
 
 
 def leave_sets_out(

@@ -26,17 +26,15 @@ from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.choosing import BASELINE, best_model, leave_sets_out
+from unmix.learn.choosing import BASELINE, choose_setup
 from unmix.learn.encoding import TableEncoder
-from unmix.learn.learners import Setup, fit_learner, move_logits, set_log_loss
+from unmix.learn.learners import fit_learner, move_logits, set_log_loss
+from unmix.learn.views import Views, features_for
 from unmix.progress import progress_bar
 
 __all__ = ["UnbelievableWarning", "UnmixClassifier"]
 
 Array = np.ndarray[Any, Any]
-
-# Below this many rows trees have nothing to gain over a line.
-LEAST_ROWS_FOR_TREES = 1_000
 
 
 class UnbelievableWarning(UserWarning):
@@ -187,8 +185,18 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         target = self._target(priors, sizes if shuffled is None else shuffled.set_sizes)
         self.encoder_ = encoder
         seed = int(check_random_state(self.random_state).randint(2**31))
-        views = _Views(encoder, frame, set_index, priors, target)
-        setup = self._choose(views, seed)
+        views = Views(encoder, frame, set_index, priors, target)
+        setup, self.leave_sets_out_ = choose_setup(
+            views,
+            self.model,
+            self.method,
+            labeled=self.set_priors is None,
+            categorical=encoder.categorical,
+            seed=seed,
+            l2=self.l2,
+            epochs=self.epochs,
+        )
+        self._warn_if_unbelievable()
         sets: UnlabeledSets | ShuffledSets = views[setup.model_name]
         if shuffled is not None and setup.model_name != "boosting":
             del views[setup.model_name]  # from here on memory is for the rows on disk
@@ -224,7 +232,7 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return logits at a class prior (K,): (n,) for two classes, else (n, K)."""
         check_is_fitted(self)
         frame = self._frame(X, reset=False)
-        logits = self.learner_.logits(_features(self.encoder_, frame, self.model_))
+        logits = self.learner_.logits(features_for(self.encoder_, frame, self.model_))
         return move_logits(logits, self.learner_.base_prior, prior)
 
     def predict_proba(self, X: Any) -> Array:
@@ -304,6 +312,18 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
         return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
+
+    def _warn_if_unbelievable(self) -> None:
+        """Warn if `auto` found no method better than guessing."""
+        errors = self.leave_sets_out_
+        if self.method == "auto" and errors and min(errors, key=errors.__getitem__) == BASELINE:
+            numbers = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
+            warnings.warn(
+                "these sets cannot answer the question: no method predicts the share of a "
+                f"hidden set better than the pooled prior does (error: {numbers})",
+                UnbelievableWarning,
+                stacklevel=4,  # who called fit
+            )
 
     def _match(self, sets: Any, num_rows: int) -> tuple[Priors, Array]:
         """Return the sets that have rows, and the set of each row."""
@@ -395,77 +415,6 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shares = np.array([float(target_prior[name]) for name in names])
         return float(shares[1]) if len(shares) == 2 and abs(shares.sum() - 1) < 1e-6 else shares
 
-    def _choose(self, views: _Views, seed: int) -> Setup:
-        """Return the model and the method to fit with."""
-        if self.method not in ("auto", "ssc", "proportion"):
-            raise InputError(f"method must be 'auto', 'ssc' or 'proportion'; got {self.method!r}")
-        options: dict[str, Any] = {"l2": self.l2, "epochs": self.epochs, "seed": seed}
-        categorical = self.encoder_.categorical
-        model = self.model
-        if isinstance(model, str) and model == "auto":
-            # Labels say so much about each row that a line rarely loses to it by chance.
-            candidates = [Setup(name, "ssc", **options) for name in ("linear", "boosting")]
-            few = len(views) < LEAST_ROWS_FOR_TREES
-            model = (
-                "linear"
-                if few or self.method == "proportion"
-                else best_model(views, candidates, categorical=categorical, seed=seed)
-            )
-        ssc = Setup(model, "ssc", **options)
-        # Trees do not learn by matching proportions; a line does.
-        instead = "linear" if model == "boosting" and self.method == "auto" else model
-        proportion = Setup(instead, "proportion", **options)
-        if self.set_priors is None:
-            self.leave_sets_out_: dict[str, float] = {}
-            if self.method == "proportion":
-                raise InputError("method 'proportion' needs set_priors")
-            return ssc
-        wanted = {"auto": [ssc, proportion], "ssc": [ssc], "proportion": [proportion]}
-        self.leave_sets_out_ = leave_sets_out(
-            views, wanted[self.method], categorical=categorical, seed=seed
-        )
-        if self.method != "auto":
-            return wanted[self.method][0]
-        errors = self.leave_sets_out_
-        if not errors:
-            return ssc
-        if min(errors, key=errors.__getitem__) == BASELINE:
-            numbers = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
-            warnings.warn(
-                "these sets cannot answer the question: no method predicts the share of a "
-                f"hidden set better than the pooled prior does (error: {numbers})",
-                UnbelievableWarning,
-                stacklevel=3,
-            )
-        return ssc if errors["ssc"] <= errors["proportion"] else proportion
-
-
-class _Views(dict[str, UnlabeledSets]):
-    """The same rows as each model takes them, encoded when they are first asked for."""
-
-    def __init__(
-        self,
-        encoder: TableEncoder,
-        frame: pd.DataFrame,
-        set_index: Array,
-        priors: Priors,
-        target: Any,
-    ) -> None:
-        super().__init__()
-        self._encoder, self._frame = encoder, frame
-        self._sets = (set_index, priors.set_priors, target, priors.set_ids)
-        self.transition = Transition(
-            priors.set_priors, np.bincount(set_index, minlength=len(priors)), target
-        )
-
-    def __len__(self) -> int:
-        return len(self._frame)
-
-    def __missing__(self, model: str) -> UnlabeledSets:
-        x = _features(self._encoder, self._frame, model)
-        self[model] = UnlabeledSets(x, *self._sets)
-        return self[model]
-
 
 def _check_lengths(num_rows: int, set_index: Array) -> None:
     """Refuse sets that do not go row by row with X."""
@@ -473,11 +422,6 @@ def _check_lengths(num_rows: int, set_index: Array) -> None:
         raise InputError(
             f"X has {num_rows} rows and sets has {len(set_index)}: inconsistent numbers of samples"
         )
-
-
-def _features(encoder: TableEncoder, frame: pd.DataFrame, model: str) -> Array:
-    """Return the rows as a model takes them."""
-    return encoder.native(frame) if model == "boosting" else encoder.matrix(frame)
 
 
 def _pure_priors(names: Array) -> Priors:

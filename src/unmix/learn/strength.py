@@ -81,6 +81,8 @@ def train_choosing_radius(
     head = getattr(model, "head", None)
     if not isinstance(head, nn.Linear):
         raise InputError(f"{method.name} calibrates a model by its `head`, a Linear; it has none")
+    # Candidates are compared on images of full size; let them get used to it before.
+    recipe = replace(recipe, half_size=min(recipe.half_size, COMPARE / 2))
     part = max(1, round(PART * recipe.epochs))
     compare = max(part + 1, round(COMPARE * recipe.epochs))
     ends = [part, *[compare - part] * len(radii), recipe.epochs - compare]

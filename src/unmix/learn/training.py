@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from unmix.core.losses import ssc_cross_entropy
 from unmix.core.penalties import vat_penalty
@@ -158,6 +159,8 @@ def train(
     DivergenceError
         If the risk is not finite or grows without bound.
     """
+    if recipe.half_size and not _is_convolutional(model):
+        raise InputError("images at half their size are for networks of convolutions only")
     place = pick_device(device)
     _prepare_model(model, place)
     transition = sets.transition.to(place)
@@ -198,14 +201,17 @@ def train(
             ):
                 step = state.epoch * batches + state.batch
                 x_batch = as_input((augment(x) if augment else x).to(place))
+                radius = vat_radius
+                if recipe.sees_half(step, batches):
+                    x_batch, radius = functional.avg_pool2d(x_batch, 2), vat_radius / 2
                 set_batch = set_index.to(place)
                 if isinstance(model, LearnedPriors):
                     risk = method.risk(model.transition())
                 with precision():
                     loss = risk(model(x_batch).float(), set_batch)
-                    if method.vat and vat_radius:
+                    if method.vat and radius:
                         weight = method.vat.weight_at(step / (recipe.epochs * batches))
-                        loss = loss + weight * vat_penalty(model, x_batch, radius=vat_radius)
+                        loss = loss + weight * vat_penalty(model, x_batch, radius=radius)
                     if isinstance(model, LearnedPriors):
                         loss = loss + model.penalty()
                 loss.backward()  # type: ignore[no-untyped-call]

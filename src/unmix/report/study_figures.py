@@ -6,8 +6,8 @@ all of them. What is drawn around a picture, and where it is stored, is not know
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +15,37 @@ from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import (
     FixedLocator,
-    FuncFormatter,
     MaxNLocator,
-    NullFormatter,
     NullLocator,
 )
 
-from unmix.report.pictures import BLUE, GREY, ORANGE, STYLE
-from unmix.report.study_tables import PAPER_EPOCHS, columns_are_sets, dataset_title
+from unmix.report.pictures import GREY, STYLE
+from unmix.report.study_style import (
+    INK,
+    MARKERS,
+    METHOD_COLORS,
+    PLAIN,
+    References,
+    dashes,
+    dot,
+    from_zero,
+    key,
+    label,
+    legend,
+    log_errors,
+    paper_key,
+    quiet,
+    reference_key,
+    ring,
+    ring_style,
+)
+from unmix.report.study_tables import columns_are_sets, dataset_title
 from unmix.studies.summary import Entry
 
 __all__ = [
-    "METHOD_COLORS",
-    "References",
     "plot_against_paper",
     "plot_curves",
     "plot_methods",
@@ -39,27 +53,11 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
-References = dict[str, float]
-"""Error of the supervised reference in percent, by dataset."""
 
-METHOD_COLORS = {
-    "mmc-u2-b": "#c79a1e",
-    "mmc-u2": ORANGE,
-    "mmc-u2-c": "#c9485b",
-    "llp-vat": "#7d8c2e",
-    "ssc": BLUE,
-    "ssc-refined": "#1f9e89",
-    "ssc-vat": "#9a5fc4",
-}
-MARKERS = {"mmc-u2-b": "v", "mmc-u2": "^", "mmc-u2-c": "s", "llp-vat": "P", "ssc-vat": "D"}
-# Of the paper's numbers and of zero: not black, which is lost on a dark page.
-INK = "#6d7580"
 NOISE_ROWS = {
     "ssc": "ours, stated priors taken as true",
     "ssc-refined": "ours, priors refined in training",
 }
-PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
-ERROR_TICKS = (0.5, 1, 2, 3, 5, 10, 20, 30, 50)
 RISK_TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30)
 PANEL_WIDTH, PANEL_HEIGHT = 2.75, 1.9  # inches
 
@@ -81,20 +79,20 @@ def plot_curves(entries: Sequence[Entry], *, value: Literal["test_error", "train
                 _draw_curve(ax, entry, value)
             _number_epochs(ax, last)
             if value == "test_error":
-                _draw_paper_marks(ax, shown, last)
-                _log_errors(ax, "y")
+                log_errors(ax, "y")
             else:
                 _scale_risks(ax)
         if value == "test_error":
-            extra: Artist = _dashes(f"dashes at the right: the paper, {PAPER_EPOCHS} epochs")
+            _draw_paper_marks(panels, entries, last)
+            extra: list[Artist] = paper_key(entries, dashes, "dashes at the right: ")
         else:
-            extra = Patch(color=GREY, alpha=0.25, label="below zero: no true risk is")
+            extra = [Patch(color=GREY, alpha=0.25, label="below zero: no true risk is")]
             for ax in panels.values():  # when all is drawn, for panels share their limits
                 limits = ax.get_ylim()
                 ax.axhspan(-1e9, 0, color=GREY, alpha=0.12, linewidth=0)
                 ax.set_ylim(limits)
-        _legend(figure, [*map(_key, _rows(entries)), extra])
-        _label(figure, "epoch", "test error (%)" if value == "test_error" else "training risk")
+        legend(figure, [*map(key, _rows(entries)), *extra])
+        label(figure, "epoch", "test error (%)" if value == "test_error" else "training risk")
         return figure
 
 
@@ -114,8 +112,8 @@ def plot_methods(entries: Sequence[Entry], references: References) -> Figure:
             for entry in (e for e in entries if e.dataset == dataset):
                 y = rows.index(entry.row) + (sets.index(entry.num_sets) + 1) * step
                 _draw_pair(ax, entry, y)
-            _log_errors(ax, "x")
-            _quiet(ax, dataset_title(dataset), grid="x")
+            log_errors(ax, "x")
+            quiet(ax, dataset_title(dataset), grid="x")
             ax.set_xlabel("test error (%)")
             if dataset in references:
                 ax.axvline(references[dataset], color=GREY, linestyle=":", linewidth=1.2, zorder=0)
@@ -139,7 +137,9 @@ def plot_methods(entries: Sequence[Entry], references: References) -> Figure:
             )
         for ax in panels:
             ax.tick_params(axis="y", length=0)
-        _legend(figure, [_dot("ours"), _ring(f"the paper, {PAPER_EPOCHS} epochs"), _reference()])
+        legend(
+            figure, [dot("ours"), *paper_key(entries, ring), *reference_key(entries, references)]
+        )
         return figure
 
 
@@ -161,10 +161,10 @@ def plot_against_paper(entries: Sequence[Entry], references: References, *, x_la
                 ax.axhline(references[dataset], color=GREY, linestyle=":", linewidth=1.2)
             ax.set_xticks(range(len(columns)), [_short(column) for column in columns])
             ax.margins(x=0.1)
-        ours = [_dot(f"ours, {row}", METHOD_COLORS.get(row, GREY)) for row in _rows(entries)]
-        _legend(figure, [*ours, _ring(f"the paper, {PAPER_EPOCHS} epochs"), _reference()])
-        _from_zero(panels.values())
-        _label(figure, x_label, "test error (%)")
+        ours = [dot(f"ours, {row}", METHOD_COLORS.get(row, GREY)) for row in _rows(entries)]
+        legend(figure, [*ours, *paper_key(entries, ring), *reference_key(entries, references)])
+        from_zero(panels.values())
+        label(figure, x_label, "test error (%)")
         return figure
 
 
@@ -197,9 +197,9 @@ def plot_noise_boxes(entries: Sequence[Entry], references: References) -> Figure
             Patch(color=METHOD_COLORS.get(row, GREY), alpha=0.6, label=NOISE_ROWS.get(row, row))
             for row in rows
         ]
-        _legend(figure, [*boxes, _dashes(f"the paper, {PAPER_EPOCHS} epochs"), _reference()])
-        _from_zero(panels.values())
-        _label(figure, "error of the stated priors", "test error (%)")
+        legend(figure, [*boxes, *paper_key(entries, dashes), *reference_key(entries, references)])
+        from_zero(panels.values())
+        label(figure, "error of the stated priors", "test error (%)")
         return figure
 
 
@@ -220,7 +220,7 @@ def _grid(
         for other, num_sets in enumerate(sets):
             ax = axes[place, other] if by == "sets" else axes[other, place]
             words = "" if num_sets is None else f", {num_sets} sets"
-            _quiet(ax, dataset_title(dataset) + words, grid="y")
+            quiet(ax, dataset_title(dataset) + words, grid="y")
             panels[dataset, num_sets] = ax
     return figure, panels
 
@@ -275,14 +275,20 @@ def _scale_risks(ax: Axes) -> None:
     ax.axhline(0, color=INK, linewidth=0.9, zorder=1)
 
 
-def _draw_paper_marks(ax: Axes, entries: Sequence[Entry], last: int) -> None:
-    """Draw the paper's final errors as dashes to the right of the last epoch."""
+def _draw_paper_marks(
+    panels: dict[tuple[str, int | None], Axes], entries: Sequence[Entry], last: int
+) -> None:
+    """Draw the paper's final errors, if there are any, as dashes to the right of the last epoch."""
+    if all(entry.paper is None for entry in entries):
+        return
     reach = [last * 1.1, last * 1.22]
+    for ax in panels.values():
+        ax.axvline(last * 1.05, color=GREY, alpha=0.5, linewidth=0.6)
     for entry in entries:
         if entry.paper is not None:
-            color = METHOD_COLORS.get(entry.row, GREY)
+            ax, color = panels[entry.dataset, entry.num_sets], METHOD_COLORS.get(entry.row, GREY)
             ax.plot(reach, [entry.paper.error] * 2, color=color, linewidth=1.8, dashes=(2.2, 1.1))
-    ax.axvline(last * 1.05, color=GREY, alpha=0.5, linewidth=0.6)
+    # Once: panels share their epochs.
     ax.set_xticks([*ax.get_xticks(), last * 1.16], [*map(PLAIN, ax.get_xticks()), "paper"])
     ax.set_xlim(0.5, last * 1.27)
 
@@ -293,7 +299,7 @@ def _draw_pair(ax: Axes, entry: Entry, y: float) -> None:
     if entry.mean is not None and entry.paper is not None:
         ax.plot([entry.mean, entry.paper.error], [y, y], color=color, alpha=0.45, linewidth=1.2)
     if entry.paper is not None:
-        ax.plot([entry.paper.error], [y], **_ring_style(color))
+        ax.plot([entry.paper.error], [y], **ring_style(color))
     if entry.mean is not None:
         ax.plot([entry.mean], [y], marker="o", markersize=4.5, color=color, linestyle="")
 
@@ -323,7 +329,7 @@ def _draw_paper(ax: Axes, entries: Sequence[Entry], columns: list[str]) -> None:
         [paper.std for _, paper in known],
         linewidth=1,
         elinewidth=0.8,
-        **{**_ring_style(INK), "linestyle": "--"},
+        **{**ring_style(INK), "linestyle": "--"},
     )
 
 
@@ -344,83 +350,6 @@ def _draw_box(ax: Axes, entry: Entry, x: float, width: float) -> None:
         capprops=line,
     )
     ax.plot([x] * len(entry.errors), entry.errors, ".", color=color, markersize=3.5)
-
-
-def _log_errors(ax: Axes, axis: Literal["x", "y"]) -> None:
-    """Give an axis of errors plain numbers on a logarithmic scale."""
-    one = ax.xaxis if axis == "x" else ax.yaxis
-    ax.set(**{f"{axis}scale": "log"})
-    one.set_major_locator(FixedLocator(ERROR_TICKS))
-    one.set_major_formatter(PLAIN)
-    one.set_minor_locator(NullLocator())
-    one.set_minor_formatter(NullFormatter())
-
-
-def _quiet(ax: Axes, title: str, *, grid: Literal["x", "y"]) -> None:
-    """Give a panel its title and the look of all pictures."""
-    ax.set_title(title, loc="left", fontweight="bold")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(GREY)
-    ax.tick_params(color=GREY, labelcolor="black", labelsize=8)
-    ax.set_axisbelow(True)
-    ax.grid(axis=grid, color=GREY, alpha=0.25, linewidth=0.6)
-
-
-def _from_zero(panels: Iterable[Axes]) -> None:
-    """Begin the errors at zero, when all is drawn: panels share their limits."""
-    for ax in panels:
-        ax.set_ylim(bottom=0)
-
-
-def _label(figure: Figure, x_label: str, y_label: str) -> None:
-    """Label the axes once for all panels."""
-    figure.supxlabel(x_label, fontsize=9)
-    figure.supylabel(y_label, fontsize=9)
-
-
-def _legend(figure: Figure, keys: Sequence[Artist]) -> None:
-    """Write one legend above all panels."""
-    columns = min(len(keys), 4)
-    figure.legend(
-        handles=keys, loc="outside upper left", ncols=columns, frameon=False, fontsize=8.5
-    )
-
-
-def _key(row: str) -> Line2D:
-    """Return the sign of a method in a legend."""
-    color, marker = METHOD_COLORS.get(row, GREY), MARKERS.get(row, "o")
-    return Line2D([], [], color=color, linewidth=1.5, marker=marker, markersize=4, label=row)
-
-
-def _dot(label: str, color: str = INK) -> Line2D:
-    """Return the sign of our numbers."""
-    return Line2D([], [], color=color, marker="o", markersize=4.5, linestyle="", label=label)
-
-
-def _ring(label: str) -> Line2D:
-    """Return the sign of the paper's numbers."""
-    return Line2D([], [], label=label, **_ring_style(INK))
-
-
-def _ring_style(color: str) -> dict[str, Any]:
-    """Return how a ring is drawn."""
-    return {
-        "color": color,
-        "marker": "o",
-        "markersize": 4.5,
-        "markerfacecolor": "none",
-        "linestyle": "",
-    }
-
-
-def _dashes(label: str) -> Line2D:
-    """Return the sign of the paper's numbers where they are dashes."""
-    return Line2D([], [], color=INK, linewidth=1.3, dashes=(3, 2), label=label)
-
-
-def _reference() -> Line2D:
-    """Return the sign of the supervised reference."""
-    return Line2D([], [], color=GREY, linewidth=1.2, linestyle=":", label="supervised, all labels")
 
 
 def _width(panels: int) -> float:

@@ -18,12 +18,12 @@ from unmix import __version__
 from unmix.files import atomic_write_text, explained_os_errors
 from unmix.report.page import environment
 from unmix.report.study_figures import (
-    References,
     plot_against_paper,
     plot_curves,
     plot_methods,
     plot_noise_boxes,
 )
+from unmix.report.study_style import References
 from unmix.report.study_tables import (
     chosen_epoch_table,
     error_table,

@@ -78,7 +78,7 @@ class Cell:
             raise InputError(f"recipe must be one of {', '.join(RECIPES)}; got {self.recipe!r}")
         recipe = RECIPES[self.recipe]
         if self.network == "resnet32":
-            recipe = recipe.for_convolutions()
+            recipe = recipe.convolutional or recipe
         changes: dict[str, Any] = {"epochs": self.epochs, "learning_rate": self.learning_rate}
         given = {key: value for key, value in changes.items() if value is not None}
         return replace(recipe, **given)

@@ -100,13 +100,13 @@ class Study:
             Only columns with so many sets.
         """
         chosen = [m for m in self.methods if methods is None or m in methods]
-        # The number itself, so that a recipe that changes its mind means other runs.
-        usual = Cell("", recipe=recipe, epochs=epochs).resolve_recipe().epochs
         longer = LONGER if recipe == "fast" and epochs is None else {}
         rows = []
         for dataset in datasets:
             name = benchmark_info(dataset).name
-            plain = Cell(name, recipe=recipe, epochs=usual, scale=scale, held_out=HELD_OUT)
+            plain = Cell(name, recipe=recipe, epochs=epochs, scale=scale, held_out=HELD_OUT)
+            # The number itself, so that a recipe that changes its epochs means other runs.
+            plain = replace(plain, epochs=plain.resolve_recipe().epochs)
             for method in chosen:
                 for column in self.columns:
                     cell = _cell_of(plain, method, column)
