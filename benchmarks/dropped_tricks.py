@@ -5,9 +5,10 @@
 The step of the paper's MLP much as the loop takes it (rows, forward, loss, backward, one Adam for
 all parameters, weight average), and with each trick, in turns in one process of two threads. What
 torch.compile spends before the first step is measured in new processes, with an empty cache and
-with the one that this leaves. Writes results/tried.json.
+with the one that this leaves. Numba is measured where it is installed. Writes results/tried.json.
 """
 
+import importlib.util
 import json
 import os
 import tempfile
@@ -61,6 +62,18 @@ def make_step(trick):
             return ClosedForm.apply(model(x_batch), set_batch, transition)
         return risk(model(x_batch), set_batch)
 
+    if trick == "numba":
+        from numba_layers import hidden_layers
+
+        network = torch.nn.Sequential(*model.body)
+        linears = [layer for layer in network if isinstance(layer, torch.nn.Linear)]
+        norms = [layer for layer in network if isinstance(layer, torch.nn.BatchNorm1d)]
+        layers = list(zip(linears, norms, strict=True))
+
+        def loss_of(x_batch, set_batch):
+            hidden = hidden_layers(x_batch.flatten(1), layers, model.dropout)
+            return risk(model.head(hidden)[:, 0], set_batch)
+
     if trick == "compile":
         # The modules: the layers written out are what it would have to find by itself.
         network = torch.nn.Sequential(torch.nn.Flatten(), *model.body, model.head)
@@ -80,7 +93,8 @@ def make_step(trick):
 
 def in_turns(wait, rounds, steps):
     """Return the seconds of a step of each kind: the best of the rounds."""
-    kinds = {trick: make_step(trick) for trick in ("as it is", "closed form", "compile")}
+    tricks = ("as it is", "closed form", "numba", "compile")
+    kinds = {trick: make_step(trick) for trick in tricks if trick != "numba" or has_numba()}
     for step in kinds.values():
         step(), step()
     wait()
@@ -94,6 +108,11 @@ def in_turns(wait, rounds, steps):
     return best
 
 
+def has_numba():
+    """Say whether Numba is here: the project does without it."""
+    return importlib.util.find_spec("numba") is not None
+
+
 def start_up(wait, folder):
     """Return the seconds that compiling takes before the first step is done."""
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
@@ -102,6 +121,13 @@ def start_up(wait, folder):
     started = time.perf_counter()
     step()
     return time.perf_counter() - started
+
+
+def verdict(gain):
+    """Say whether a gain is enough."""
+    if gain < LEAST_GAIN:
+        return f"A trick has to gain {LEAST_GAIN:.0%} to be worth its lines."
+    return f"Worth another look: it gains more than {LEAST_GAIN:.0%}."
 
 
 def main():
@@ -113,14 +139,12 @@ def main():
             measured("start_up", threads=options.threads, folder=folder) for _ in range(2)
         )
     run = STEPS_OF_A_RUN * best["as it is"]
-    gain = {trick: 1 - best[trick] / best["as it is"] for trick in ("closed form", "compile")}
+    gain = {trick: 1 - seconds / best["as it is"] for trick, seconds in best.items()}
     tried = [
         {
             "what": "the gradient of the loss by its closed form, not by autograd",
             "gain": f"{gain['closed form']:.1%} of a step",
-            "why": f"A trick has to gain {LEAST_GAIN:.0%} to be worth its lines."
-            if gain["closed form"] < LEAST_GAIN
-            else f"Worth another look: it gains more than {LEAST_GAIN:.0%}.",
+            "why": verdict(gain["closed form"]),
         },
         {
             "what": "torch.compile of forward, loss and backward",
@@ -131,6 +155,15 @@ def main():
             "compiler.",
         },
     ]
+    if "numba" in gain:
+        tried.append(
+            {
+                "what": "batch norm, ReLU and dropout in loops compiled by Numba",
+                "gain": f"{gain['numba']:.1%} of a step",
+                "why": f"{verdict(gain['numba'])} Numba is also 200 megabytes to install and most "
+                "of a second to load.",
+            }
+        )
     for entry in tried:
         print(f"{entry['what']}: {entry['gain']}. {entry['why']}")
     if options.output:
