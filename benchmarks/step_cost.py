@@ -42,6 +42,7 @@ from unmix.learn.augment import Augment
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Dropout, build_model
 from unmix.learn.recipes import RECIPES
+from unmix.learn.state import TrainingState
 
 BATCH, SETS = 256, 10
 VERSIONS = ("plain", "now", "shifted")
@@ -189,7 +190,7 @@ def marked_parts(patches, method, augment):
 
     places = [
         (training, "as_input", "gathering rows"),
-        (training, "_update_average", "weight average"),
+        (TrainingState, "move_average", "weight average"),
         (Adam, "step", "optimizer"),
         (hidden, "kept_units", "dropout"),
     ]

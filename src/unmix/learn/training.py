@@ -10,8 +10,8 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -27,20 +27,19 @@ from unmix.data.batching import row_order
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
-from unmix.learn.adam import Adam, flatten, unflatten
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import Method
-from unmix.learn.models import MLP, ResNet32
+from unmix.learn.models import ResNet32
 from unmix.learn.recipes import Recipe
+from unmix.learn.state import Saved, TrainingState
 
-__all__ = ["OWN_KEYS", "Saved", "Trained", "held_out_loss", "logits_of", "pick_device", "train"]
+__all__ = ["OWN_KEYS", "Trained", "held_out_loss", "logits_of", "pick_device", "train"]
 
 Monitor = Callable[[nn.Module], dict[str, float]]
 Judge = Callable[[nn.Module, UnlabeledSets], float]
 Progress = Callable[[int, int, str], None]
-Saved = tuple[dict[str, Tensor], dict[str, Any]]
 
 # What the loop itself writes about an epoch whose end is judged by held-out rows.
 OWN_KEYS = ("epoch", "train_risk", "seconds", "held_out_loss")
@@ -63,44 +62,6 @@ class Trained:
     """The stated ones, or those of `selected` if priors were refined."""
     state: Saved
     """Everything that another call of `train` needs to go on from here."""
-
-
-@dataclass
-class _State:
-    """Everything that changes during training, so that it can be saved and restored."""
-
-    model: nn.Module
-    average: nn.Module
-    best: nn.Module
-    recipe: Recipe
-    best_epoch: int = 0
-    best_loss: float = math.inf
-    epoch: int = 0
-    batch: int = 0
-    risk_sum: float = 0.0
-    seconds: float = 0.0
-    history: list[dict[str, float]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        # Listed once: walking through the modules at each step costs more than averaging.
-        self.current, self.optimizers = _flat_weights(self.model, self.recipe)
-        self.averaged = self.current
-        if self.average is not self.model:
-            self.averaged, _ = _flat_weights(self.average, self.recipe)
-
-    @contextmanager
-    def in_training(self) -> Iterator[None]:
-        """Let networks add up their gradients as is fastest; then give all tensors back."""
-        networks = [module for module in self.model.modules() if isinstance(module, MLP)]
-        for network in networks:
-            network.adds_gradients = True
-        try:
-            yield
-        finally:
-            for network in networks:
-                network.adds_gradients = False
-            for model in (self.model, self.average):
-                unflatten(model.parameters())
 
 
 def train(
@@ -169,7 +130,7 @@ def train(
         model = LearnedPriors(model, transition, prior_errors, len(sets))
     vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x) if method.vat else 0.0
     rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
-    state = _State(
+    state = TrainingState(
         model,
         copy.deepcopy(model) if recipe.average else model,
         copy.deepcopy(model),
@@ -191,7 +152,7 @@ def train(
         torch.manual_seed(_stream(seed, 1))
         saved = (checkpoint.load() if checkpoint else None) or start
         if saved is not None:
-            _restore(state, *saved)
+            state.restore(*saved)
         last_save = time.monotonic()
         while state.epoch < last_epoch:
             started = time.perf_counter()
@@ -217,7 +178,7 @@ def train(
                 loss.backward()  # type: ignore[no-untyped-call]
                 for optimizer in state.optimizers:
                     optimizer.step(rate * recipe.rate_at(step, batches))
-                _update_average(state, recipe, step)
+                state.move_average(step)
                 _note_risk(state, loss.item(), rate)
                 if progress:
                     text = f"epoch {state.epoch + 1}/{recipe.epochs}"
@@ -225,11 +186,11 @@ def train(
                 if checkpoint and time.monotonic() - last_save >= checkpoint_seconds:
                     state.seconds += time.perf_counter() - started
                     started = time.perf_counter()
-                    checkpoint.save(*_saved(state))
+                    checkpoint.save(*state.saved())
                     last_save = time.monotonic()
             state.seconds += time.perf_counter() - started
             _end_epoch(state, batches, held_out, judge or held_out_loss, monitor)
-        final = _saved(state)
+        final = state.saved()
     if checkpoint is not None:
         checkpoint.save(*final)
     selected, epoch = state.average, last_epoch
@@ -297,7 +258,7 @@ def _remaining_batches(
     method: Method,
     recipe: Recipe,
     seed: int,
-    state: _State,
+    state: TrainingState,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield rows and sets of each batch of this epoch that is still to come, part by part."""
     skipped = state.batch  # done before the checkpoint
@@ -317,7 +278,7 @@ def _remaining_batches(
             yield x.index_select(0, rows), set_index[rows]
 
 
-def _note_risk(state: _State, value: float, rate: float) -> None:
+def _note_risk(state: TrainingState, value: float, rate: float) -> None:
     """Add the risk of a batch to the epoch's sum, or stop if it has run away."""
     if not math.isfinite(value) or abs(value) > RUNAWAY:
         raise DivergenceError(
@@ -329,7 +290,7 @@ def _note_risk(state: _State, value: float, rate: float) -> None:
 
 
 def _end_epoch(
-    state: _State,
+    state: TrainingState,
     batches: int,
     held_out: UnlabeledSets | None,
     judge: Judge,
@@ -351,44 +312,6 @@ def _end_epoch(
         row = monitor(copy.deepcopy(state.average).eval()) | row
     state.history.append(row)
     state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
-
-
-def _update_average(state: _State, recipe: Recipe, step: int) -> None:
-    """Move the averaged weights towards the current ones; short runs average over less."""
-    if not recipe.average:
-        return
-    decay = min(recipe.average, (1 + step) / (4 + step))
-    with torch.no_grad():
-        torch._foreach_lerp_(state.averaged, state.current, 1 - decay)
-
-
-def _flat_weights(model: nn.Module, recipe: Recipe) -> tuple[list[Tensor], list[Adam]]:
-    """Put the parameters into few large tensors.
-
-    Returns
-    -------
-    list of Tensor
-        These, and the statistics of batch norm: what is averaged.
-    list of Adam
-        An optimizer for each; only matrices and kernels decay, not biases and batch norm. Those
-        that the model does not use decay too.
-    """
-    groups: dict[tuple[float, float, torch.dtype], list[Tensor]] = {}
-    # The gradient of l2 |w|^2 is 2 l2 w.
-    decay = recipe.weight_decay or 2 * recipe.l2
-    for p in model.parameters():
-        learned = isinstance(model, LearnedPriors) and p is model.prior_logits
-        # A logit of a prior has further to go than a weight, and sees fewer rows.
-        kind = (decay * (p.ndim > 1 and not learned), 10.0 if learned else 1.0, p.dtype)
-        if p.requires_grad:
-            groups.setdefault(kind, []).append(p)
-    optimizers = [
-        Adam(flatten(group), weight_decay, decoupled=not recipe.l2, scale=scale)
-        for (weight_decay, scale, _), group in groups.items()
-    ]
-    kept = model.state_dict()  # what a module keeps out of it is no statistic
-    statistics = [t for k, t in model.named_buffers() if k in kept and t.is_floating_point()]
-    return [optimizer.values for optimizer in optimizers] + statistics, optimizers
 
 
 def _is_convolutional(model: nn.Module) -> bool:
@@ -422,30 +345,3 @@ def _pixel_deviation(x: np.ndarray[Any, Any]) -> float:
 def _stream(seed: int, number: int) -> int:
     """Return the seed of one of the independent random streams of a run."""
     return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-
-
-def _saved(state: _State) -> Saved:
-    """Return the state as named tensors and JSON."""
-    tensors: dict[str, Tensor] = {"random": torch.get_rng_state()}
-    for part in ("model", "average", "best"):
-        module: nn.Module = getattr(state, part)
-        tensors |= {f"{part}.{k}": v for k, v in module.state_dict().items()}
-    for i, optimizer in enumerate(state.optimizers):
-        tensors |= {f"optimizer.{i}.{k}": v for k, v in optimizer.state.items()}
-    # The file knows no memory layouts; and without an average, two parts are one model.
-    tensors = {k: v.clone(memory_format=torch.contiguous_format) for k, v in tensors.items()}
-    plain = ("best_epoch", "best_loss", "epoch", "batch", "risk_sum", "seconds", "history")
-    return tensors, {key: copy.copy(getattr(state, key)) for key in plain}
-
-
-def _restore(state: _State, tensors: dict[str, Tensor], plain: dict[str, Any]) -> None:
-    """Put a saved state back in place."""
-    torch.set_rng_state(tensors["random"])
-    for part in ("model", "average", "best"):
-        module: nn.Module = getattr(state, part)
-        module.load_state_dict({k: tensors[f"{part}.{k}"] for k in module.state_dict()})
-    for i, optimizer in enumerate(state.optimizers):
-        for key, value in optimizer.state.items():
-            value.copy_(tensors[f"optimizer.{i}.{key}"])
-    for key, value in plain.items():
-        setattr(state, key, copy.copy(value))  # several runs may start from one state

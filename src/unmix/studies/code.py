@@ -22,6 +22,7 @@ CODE = {
         "methods",
         "models",
         "recipes",
+        "state",
         "strength",
         "training",
     ),
