@@ -23,6 +23,7 @@ from unmix.report.svg import figure_to_svg, standalone_svg
 
 DOCS = Path(__file__).resolve().parent
 RESULTS, PAGE, IMAGES = DOCS.parent / "benchmarks/results", DOCS / "growth.md", DOCS / "images"
+README = DOCS.parent / "README.md"
 NOT_YET = "Not measured yet.\n"
 NAMES = ("growth", "step_cost", "against_literal", "time_to_error", "tried")
 
@@ -60,6 +61,8 @@ def main() -> int:
     for name, drawing in images.items():
         atomic_write_text(IMAGES / name, drawing)
     atomic_write_text(PAGE, page)
+    readme = README.read_text(encoding="utf-8")
+    atomic_write_text(README, with_ratios(readme, read_results(RESULTS)))
     return 0
 
 
@@ -104,6 +107,48 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
             parts.append(f"![{words}](images/{file})\n")
     parts += ["## On a bigger machine\n", _bigger(results)]
     return "\n".join(parts), images
+
+
+def with_ratios(readme: str, results: Results) -> str:
+    """Return the README with the ratios that stand for the whole page."""
+    start, end = "<!-- ratios -->\n", "<!-- end of ratios -->"
+    before, rest = readme.split(start)
+    return before + start + _ratios(results) + end + rest.split(end)[1]
+
+
+def _ratios(results: Results) -> str:
+    """Return one line for each ratio that has been measured."""
+    lines = []
+    if "time_to_error" in results:
+        reached = [line for line in results["time_to_error"]["lines"] if line.get("reached")]
+        times = ", ".join(f"{dataset_title(x['dataset'])} {x['ratio']:.0f}" for x in reached)
+        lines.append(
+            ["from a cold start to the paper's error, times sooner than its recipe", times]
+        )
+    if "against_literal" in results:
+        found = results["against_literal"]
+        most = max(line["num_sets"] for line in found["lines"])
+        seconds = {
+            x["how"]: x["seconds_per_epoch"] for x in found["lines"] if x["num_sets"] == most
+        }
+        ratio, flat = seconds["literal"] / seconds["ours"], found["flat"]["seconds_per_epoch"]
+        lines += [
+            [f"an epoch with {most:,} sets, times faster than one output per set", f"{ratio:.0f}"],
+            ["its time over all numbers of sets, slowest to fastest", f"{flat:.2f}"],
+        ]
+    for model, title, limit in (
+        ("mlp", "the paper's MLP", "sgemm"),
+        ("resnet32", "ResNet-32", "its best convolution"),
+    ):
+        for place, one in results.get("step_cost", {}).get(model, {}).items():
+            if place in ("two_threads", "two_processes"):
+                share = one["percent"].get("now", one["percent"]["shifted"])
+                plain = one["percent"].get("plain")
+                beside = "" if plain is None else f" (plain torch {plain:.0f} %)"
+                lines.append(
+                    [f"{title}, {PLACES[place]}, share of {limit}", f"{share:.0f} %{beside}"]
+                )
+    return markdown_table(("measured", "ratio"), lines, words=1) if lines else NOT_YET
 
 
 def _machine(results: Results) -> str:
