@@ -3,7 +3,7 @@
     python benchmarks/bigger_than_memory.py FOLDER [--rows 50000000] [--models linear mlp]
 
 Makes a table of 20 columns in 300 sets, sorted by set (the worst order for a stream), fits it as a
-user would and prints seconds and peak resident memory. Then, in turns so that a busy machine slows
+user would and notes seconds and peak resident memory. Then, in turns so that a busy machine slows
 both alike, the speed of a pass of the linear fit beside a bare pyarrow scan that turns the same
 columns into tensors. Last, on tables that fit in memory, in random order and sorted by set: the
 streamed result beside the one in memory, with the spread over seeds that noise alone makes; and for
@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from measuring import RESULTS, write_results
 from sklearn.metrics import roc_auc_score
 
 from unmix.data.priors import read_priors
@@ -65,7 +66,7 @@ def write_table(folder, num_rows, *, in_order, seed=1):
 
 
 def fit_command(folder, model):
-    """Run `unmix fit`; return seconds, peak resident memory in MB and the JSON it prints."""
+    """Run `unmix fit`; return its seconds, peak resident memory in MB and AUC without labels."""
     rows, rates, output = (str(folder / name) for name in ("rows.parquet", "rates.csv", model))
     args = ["fit", rows, "--sets", "set", "--priors", rates, "-o", output, "--model", model]
     args += ["--method", "ssc", "--json", "--overwrite"]
@@ -77,7 +78,13 @@ def fit_command(folder, model):
             sys.exit("fit failed")
         printed.seek(0)
         found = json.loads(printed.read())
-    return time.perf_counter() - started, usage.ru_maxrss / 1024, found
+    return {
+        "model": model,
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss / 1024,
+        "auc": found["evaluation"]["auc"]["value"],
+    }
 
 
 def prepared(folder, scratch):
@@ -122,7 +129,8 @@ def in_memory(rows):
 
 
 def compare(folder, num_rows, seeds, models):
-    """Print streamed results beside those in memory."""
+    """Return streamed results beside those in memory."""
+    lines = []
     for in_order in (False, True):
         folder.mkdir(exist_ok=True)
         priors = write_table(folder, num_rows, in_order=in_order)
@@ -131,33 +139,21 @@ def compare(folder, num_rows, seeds, models):
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             table = prepared(folder, Path(scratch))
             streamed = replace(table.rows, target_prior=0.5)
-            whole = in_memory(streamed)
             new = table.encoder.matrix(x)
-            print(f"{num_rows:,} rows, {'sorted by set' if in_order else 'in random order'}")
             for model in models:
-                aucs = {}
-                for name, sets in (("streamed", streamed), ("in memory", whole)):
+                line = {"model": model, "rows": num_rows, "sorted": in_order}
+                for name, sets in (("streamed", streamed), ("in_memory", in_memory(streamed))):
                     fits = [
                         fit_learner(sets, Setup(model, "ssc", l2=1e-4, epochs=3, seed=seed))
                         for seed in (range(seeds) if model == "mlp" else [0])
                     ]
-                    aucs[name] = [roc_auc_score(positive, fit.logits(new)) for fit in fits]
-                    if model == "linear":
-                        aucs[name, "weights"] = fits[0].fit.weights
-                    else:
+                    line[name] = [roc_auc_score(positive, fit.logits(new)) for fit in fits]
+                    if model == "mlp":
                         seconds = np.median([row["seconds"] for row in fits[0].history])
-                        aucs[name, "rate"] = 0.9 * len(sets) / seconds  # a tenth is held out
-                text = ", ".join(
-                    f"{name} " + " ".join(f"{a:.4f}" for a in aucs[name])
-                    for name in ("streamed", "in memory")
-                )
-                if model == "linear":
-                    gap = aucs["streamed", "weights"] - aucs["in memory", "weights"]
-                    text += f"; largest difference of a weight {np.abs(gap).max():.1e}"
-                else:
-                    rates = [aucs[name, "rate"] for name in ("streamed", "in memory")]
-                    text += f"; rows per second {rates[0]:,.0f} and {rates[1]:,.0f}"
-                print(f"  {model:7} AUC {text}", flush=True)
+                        line[f"{name}_rate"] = 0.9 * len(sets) / seconds  # a tenth is held out
+                print(line, flush=True)
+                lines.append(line)
+    return lines
 
 
 def main():
@@ -168,6 +164,7 @@ def main():
     parser.add_argument("--compare-rows", type=int, default=300_000)
     parser.add_argument("--pass-rows", type=int, default=5_000_000)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--output", type=Path, default=RESULTS / "bigger_than_memory.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     folder = options.folder
@@ -175,28 +172,29 @@ def main():
     path = folder / "rows.parquet"
     if not path.exists():
         write_table(folder, options.rows, in_order=True)
-    size = path.stat().st_size / 1e9
-    print(f"{pq.read_metadata(path).num_rows:,} rows, {size:.1f} GB, sorted by set", flush=True)
+    found = {
+        "rows": pq.read_metadata(path).num_rows,
+        "columns": COLUMNS,
+        "gigabytes": path.stat().st_size / 1e9,
+        "fits": [],
+    }
+    print(found, flush=True)
     for model in options.models:
-        seconds, memory, found = fit_command(folder, model)
-        print(
-            f"fit --model {model}: {seconds:.0f} s, peak {memory:.0f} MB, "
-            f"AUC without labels {found['evaluation']['auc']['value']:.4f}",
-            flush=True,
-        )
+        found["fits"].append(fit_command(folder, model))
+        print(found["fits"][-1], flush=True)
+        write_results(options, found)  # of what takes so long nothing is lost
     small = folder / "passes"
     small.mkdir(exist_ok=True)
     write_table(small, options.pass_rows, in_order=True)
     with tempfile.TemporaryDirectory(dir=small) as scratch:
         rows = replace(prepared(small, Path(scratch)).rows, target_prior=0.5)
         rates = [(bare_scan(small / "rows.parquet"), linear_pass(rows)) for _ in range(5)]
-        scan, linear = np.median(rates, axis=0)
-        print(
-            f"rows per second: scan {scan:,.0f}, linear pass {linear:,.0f} "
-            f"({linear / scan:.2f} of the scan)",
-            flush=True,
-        )
-    compare(folder / "compare", options.compare_rows, options.seeds, options.models)
+        found["scan_rate"], found["linear_rate"] = np.median(rates, axis=0).tolist()
+        print(f"scan {found['scan_rate']:,.0f}, linear {found['linear_rate']:,.0f} rows a second")
+    found["compare"] = compare(
+        folder / "compare", options.compare_rows, options.seeds, options.models
+    )
+    write_results(options, found)
 
 
 if __name__ == "__main__":

@@ -142,7 +142,9 @@ def test_the_readme_quotes_the_ratios():
     readme = build_growth.README.read_text(encoding="utf-8")
     results = build_growth.read_results(build_growth.RESULTS)
     assert build_growth.with_ratios(readme, results) == readme, "run python docs/build_growth.py"
-    page = build_growth.with_ratios("a\n<!-- ratios -->\nstale\n<!-- end of ratios -->\nb", made_up())
+    page = build_growth.with_ratios(
+        "a\n<!-- ratios -->\nstale\n<!-- end of ratios -->\nb", made_up()
+    )
     assert "times sooner than its recipe | MNIST 50" in page
     assert "| an epoch with 1,000 sets, times faster than one output per set | 3 |" in page
     assert "| the paper's MLP, one process, two threads, share of sgemm | 38 % (plain torch" in page
