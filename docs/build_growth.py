@@ -25,7 +25,14 @@ DOCS = Path(__file__).resolve().parent
 RESULTS, PAGE, IMAGES = DOCS.parent / "benchmarks/results", DOCS / "growth.md", DOCS / "images"
 README = DOCS.parent / "README.md"
 NOT_YET = "Not measured yet.\n"
-NAMES = ("growth", "step_cost", "against_literal", "time_to_error", "tried")
+NAMES = (
+    "growth",
+    "step_cost",
+    "against_literal",
+    "bigger_than_memory",
+    "time_to_error",
+    "tried",
+)
 
 MODELS = {"linear": GREY, "mlp": BLUE, "boosting": ORANGE}
 MARKERS = {"linear": "s", "mlp": "o", "boosting": "^"}
@@ -83,6 +90,7 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
         ("How close to the machine's limit", "step_cost", _limit),
         ("Where the time of a step goes", "step_cost", _breakdown),
         ("Beside a layer with one output per set", "against_literal", _literal),
+        ("More rows than memory", "bigger_than_memory", _streamed),
         ("Time to the paper's error", "time_to_error", _time_to_error),
         ("What was tried and dropped", "tried", _tried),
     ]
@@ -136,6 +144,13 @@ def _ratios(results: Results) -> str:
             [f"an epoch with {most:,} sets, times faster than one output per set", f"{ratio:.0f}"],
             ["its time over all numbers of sets, slowest to fastest", f"{flat:.2f}"],
         ]
+    if "bigger_than_memory" in results:
+        found = results["bigger_than_memory"]
+        peaks = ", ".join(f"{fit['model']} {fit['peak_mb']:,.0f} MB" for fit in found["fits"])
+        lines.append([f"a streamed fit of {found['gigabytes']:.1f} GB, peak memory", peaks])
+        if "scan_rate" in found:
+            ratio = found["linear_rate"] / found["scan_rate"]
+            lines.append(["a pass of its linear fit, times as fast as a bare scan", f"{ratio:.1f}"])
     for model, title, limit in (
         ("mlp", "the paper's MLP", "sgemm"),
         ("resnet32", "ResNet-32", "its best convolution"),
@@ -349,6 +364,59 @@ def _beside(by: Mapping[tuple[str, int], Any], sizes: Sequence[int]) -> Figure:
         keys = figure.axes[0].get_legend_handles_labels()
         figure.legend(*keys, loc="outside upper left", ncols=2, frameon=False, fontsize=8)
         return figure
+
+
+def _streamed(found: Results) -> tuple[str, Pictures]:
+    """Return fits of a table on disk, and streamed results beside those in memory."""
+    fits = [
+        [
+            fit["model"],
+            f"{fit['cpu_seconds'] / 60:.0f}",
+            f"{fit['rows_a_second'] / 1e3:,.0f}",
+            f"{fit['peak_mb']:,.0f}",
+            f"{fit['auc']:.3f}",
+        ]
+        for fit in _fits(found)
+    ]
+    text = (
+        f"`unmix fit` on a Parquet file of {found['rows']:,} rows and {found['columns']} columns, "
+        f"{found['gigabytes']:.1f} GB, sorted by set, on one thread: shuffled on disk once, then "
+        "read part by part (`benchmarks/bigger_than_memory.py`). Rows a second: all rows over the "
+        "processor time of the whole fit, choosing and judging included.\n\n"
+        + markdown_table(
+            ("model", "processor minutes", "thousand rows a second", "peak MB", "AUC, no labels"),
+            fits,
+            words=1,
+        )
+    )
+    if "scan_rate" in found:
+        scan, linear = found["scan_rate"], found["linear_rate"]
+        text += (
+            f"\nA bare scan of such a file that turns its columns into tensors reads "
+            f"{scan / 1e6:.1f} million rows a second, a pass of the linear fit over shuffled rows "
+            f"{linear / 1e6:.1f} million: {linear / scan:.1f} of the scan. A network is bound by "
+            "its arithmetic, not by reading.\n"
+        )
+    if "compare" in found:
+        lines = [
+            [
+                line["model"],
+                "sorted by set" if line["sorted"] else "in random order",
+                *(" ".join(f"{a:.4f}" for a in line[key]) for key in ("streamed", "in_memory")),
+            ]
+            for line in found["compare"]
+        ]
+        text += (
+            f"\nThe same rows streamed and in memory ({found['compare'][0]['rows']:,} rows; AUC, "
+            "one number per seed):\n\n"
+            + markdown_table(("model", "file", "streamed", "in memory"), lines, words=2)
+        )
+    return text, []
+
+
+def _fits(found: Results) -> list[dict[str, Any]]:
+    """Return the fits with their rows per second of processor time."""
+    return [fit | {"rows_a_second": found["rows"] / fit["cpu_seconds"]} for fit in found["fits"]]
 
 
 def _time_to_error(found: Results) -> tuple[str, Pictures]:

@@ -74,6 +74,23 @@ def made_up():
             ],
             "flat": {"seconds_per_epoch": 1.25, "peak_mb": 1.0},
         },
+        "bigger_than_memory": {
+            "rows": 6_000_000,
+            "columns": 20,
+            "gigabytes": 1.25,
+            "fits": [{"model": "linear", "cpu_seconds": 120.0, "peak_mb": 1234.0, "auc": 0.75}],
+            "scan_rate": 2e6,
+            "linear_rate": 5e6,
+            "compare": [
+                {
+                    "model": "mlp",
+                    "rows": 9000,
+                    "sorted": True,
+                    "streamed": [0.75, 0.76],
+                    "in_memory": [0.74, 0.75],
+                }
+            ],
+        },
         "time_to_error": {
             "epochs": 4,
             "rate": 0.003,
@@ -93,7 +110,7 @@ def made_up():
 def test_the_page_without_any_measurement_has_all_its_sections():
     page, images = build_growth.render_growth_page({})
     assert images == {}
-    assert page.count("Not measured yet.") == len(re.findall(r"^## ", page, re.MULTILINE)) == 7
+    assert page.count("Not measured yet.") == len(re.findall(r"^## ", page, re.MULTILINE)) == 8
 
 
 def test_the_page_shows_what_was_measured():
@@ -106,6 +123,9 @@ def test_the_page_shows_what_was_measured():
     assert "| MNIST | 3.05 | 2.50 | 3 | 1.5 | 4.0 | 200 | 50 |" in page
     assert "| Kuzushiji-MNIST | 3.05 |  |  | 1.5 | not reached | 200 |  |" in page
     assert "| a \\| b | 1 % | too little |" in page
+    assert "| linear | 2 | 50 | 1,234 | 0.750 |" in page
+    assert "5.0 million: 2.5 of the scan" in page
+    assert "| mlp | sorted by set | 0.7500 0.7600 | 0.7400 0.7500 |" in page
     assert "1.90 times the work of one" in page  # 38 / 20
     assert "1.4 times as fast" in page  # 1 / (1 - 0.3)
     assert "mlp 10.0 kB, 2 million rows" in page  # 16 GB less 310 MB, at 10 kB a row
@@ -116,7 +136,14 @@ def test_the_page_shows_what_was_measured():
 
 @pytest.mark.parametrize(
     ("name", "missing"),
-    [("growth", 5), ("step_cost", 4), ("against_literal", 5), ("time_to_error", 6), ("tried", 6)],
+    [
+        ("bigger_than_memory", 7),
+        ("growth", 6),
+        ("step_cost", 5),
+        ("against_literal", 6),
+        ("time_to_error", 7),
+        ("tried", 7),
+    ],
 )
 def test_one_benchmark_alone_fills_its_sections(name, missing):
     page, _ = build_growth.render_growth_page({name: made_up()[name]})
@@ -149,6 +176,8 @@ def test_the_readme_quotes_the_ratios():
     assert "| an epoch with 1,000 sets, times faster than one output per set | 3 |" in page
     assert "| the paper's MLP, one process, two threads, share of sgemm | 38 % (plain torch" in page
     assert "| ResNet-32, one process, two threads, share of its best convolution | 50 % |" in page
+    assert "| a streamed fit of 1.2 GB, peak memory | linear 1,234 MB |" in page
+    assert "| a pass of its linear fit, times as fast as a bare scan | 2.5 |" in page
     assert page.endswith("<!-- end of ratios -->\nb")
     assert "stale" not in page
 
