@@ -261,7 +261,9 @@ def _paper_recipe(runs: Runs) -> str:
     grey = {c: r for c, r in runs.items() if c.recipe == "paper" and c.dataset in DATASETS}
     return (
         f"Optimised as the paper describes it, {PAPER_EPOCHS} epochs: does our code give the "
-        f"published errors?\n\n{_runs_table(grey)}"
+        "published errors? Its formula for the learning rate counts epochs, but it names the "
+        "scheduler of Keras, which counts updates, and so do we; with epochs the network overfits "
+        f"(last section).\n\n{_runs_table(grey)}"
     )
 
 

@@ -245,6 +245,17 @@ def test_resnet32_trains_on_byte_images():
     assert weight.is_contiguous(memory_format=torch.channels_last)
 
 
+def test_the_rate_rises_and_falls_and_that_of_the_paper_decays_by_updates():
+    fast, paper = (dataclasses.replace(RECIPES[name], epochs=10) for name in ("fast", "paper"))
+    rates = [fast.rate_at(step, 10) for step in range(100)]
+    assert max(rates) == rates[10] == 1.0
+    assert rates[0] == pytest.approx(0.05)
+    assert rates[55] == pytest.approx(0.5)
+    assert rates[99] < 0.001
+    # Keras counts updates, not epochs, for all that the paper's formula says.
+    assert [paper.rate_at(step, 10) for step in (0, 10_000)] == [1.0, 0.5]
+
+
 def test_convolutions_may_see_small_images_first(monkeypatch):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (40, 3, 8, 8), dtype=np.uint8)
