@@ -245,6 +245,14 @@ def test_resnet32_trains_on_byte_images():
     assert weight.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("rows", [0, 1, 4096, 4097])
+def test_logits_come_in_one_piece_whatever_the_number_of_rows(rows):
+    x = np.random.default_rng(0).normal(size=(rows, 4)).astype(np.float32)
+    model = MLP(4, width=8).eval()
+    with torch.no_grad():
+        torch.testing.assert_close(logits_of(model, x), model(torch.from_numpy(x)))
+
+
 def test_the_rate_rises_and_falls_and_that_of_the_paper_decays_by_updates():
     fast, paper = (dataclasses.replace(RECIPES[name], epochs=10) for name in ("fast", "paper"))
     rates = [fast.rate_at(step, 10) for step in range(100)]

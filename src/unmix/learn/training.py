@@ -211,11 +211,15 @@ def logits_of(model: nn.Module, x: np.ndarray[Any, Any]) -> Tensor:
     # Images in colour go to convolutions, whose layers are many times larger than the rows.
     batch_size = 256 if x.ndim == 4 else 4096
     place = next(model.parameters()).device
-    parts = [
-        model(as_input(torch.from_numpy(x[i : i + batch_size]).to(place))).float().cpu()
-        for i in range(0, len(x), batch_size)
-    ]
-    return torch.cat(parts)
+    for start in range(0, max(len(x), 1), batch_size):
+        rows = torch.from_numpy(x[start : start + batch_size]).to(place)
+        part = model(as_input(rows)).float().cpu()
+        if start == 0:
+            logits: Tensor = part.new_empty(len(x), *part.shape[1:])
+        # Into one tensor: small results kept between large ones would tear the heap to pieces,
+        # which took a gigabyte for a million rows.
+        logits[start : start + batch_size] = part
+    return logits
 
 
 @torch.no_grad()
