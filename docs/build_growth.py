@@ -125,7 +125,7 @@ def with_ratios(readme: str, results: Results) -> str:
 
 
 def _ratios(results: Results) -> str:
-    """Return one line for each ratio that has been measured."""
+    """Return one line for each thing that has been measured."""
     lines = []
     if "time_to_error" in results:
         reached = [line for line in results["time_to_error"]["lines"] if line.get("reached")]
@@ -142,7 +142,7 @@ def _ratios(results: Results) -> str:
         ratio, flat = seconds["literal"] / seconds["ours"], found["flat"]["seconds_per_epoch"]
         lines += [
             [f"an epoch with {most:,} sets, times faster than one output per set", f"{ratio:.0f}"],
-            ["its time over all numbers of sets, slowest to fastest", f"{flat:.2f}"],
+            ["an epoch over all numbers of sets, slowest to fastest", f"{flat:.2f}"],
         ]
     if "bigger_than_memory" in results:
         found = results["bigger_than_memory"]
@@ -163,7 +163,7 @@ def _ratios(results: Results) -> str:
                 lines.append(
                     [f"{title}, {PLACES[place]}, share of {limit}", f"{share:.0f} %{beside}"]
                 )
-    return markdown_table(("measured", "ratio"), lines, words=1) if lines else NOT_YET
+    return markdown_table(("what", "measured"), lines, words=1) if lines else NOT_YET
 
 
 def _machine(results: Results) -> str:
@@ -372,11 +372,11 @@ def _streamed(found: Results) -> tuple[str, Pictures]:
         [
             fit["model"],
             f"{fit['cpu_seconds'] / 60:.0f}",
-            f"{fit['rows_a_second'] / 1e3:,.0f}",
+            f"{found['rows'] / fit['cpu_seconds'] / 1e3:,.0f}",
             f"{fit['peak_mb']:,.0f}",
             f"{fit['auc']:.3f}",
         ]
-        for fit in _fits(found)
+        for fit in found["fits"]
     ]
     text = (
         f"`unmix fit` on a Parquet file of {found['rows']:,} rows and {found['columns']} columns, "
@@ -412,11 +412,6 @@ def _streamed(found: Results) -> tuple[str, Pictures]:
             + markdown_table(("model", "file", "streamed", "in memory"), lines, words=2)
         )
     return text, []
-
-
-def _fits(found: Results) -> list[dict[str, Any]]:
-    """Return the fits with their rows per second of processor time."""
-    return [fit | {"rows_a_second": found["rows"] / fit["cpu_seconds"]} for fit in found["fits"]]
 
 
 def _time_to_error(found: Results) -> tuple[str, Pictures]:
