@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from readme_sections import with_section
 from unmix.files import atomic_write_text
 from unmix.report.pictures import BLUE, GREY, ORANGE, STYLE
 from unmix.report.study_tables import dataset_title, markdown_table
@@ -119,9 +120,7 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
 
 def with_ratios(readme: str, results: Results) -> str:
     """Return the README with the ratios that stand for the whole page."""
-    start, end = "<!-- ratios -->\n", "<!-- end of ratios -->"
-    before, rest = readme.split(start)
-    return before + start + _ratios(results) + end + rest.split(end)[1]
+    return with_section(readme, "ratios", _ratios(results))
 
 
 def _ratios(results: Results) -> str:

@@ -1,23 +1,12 @@
 """The page about cost: made from the benchmarks' output, all of it or the part that is there."""
 
-import importlib.util
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+import build_growth
 
-
-def build_script():
-    spec = importlib.util.spec_from_file_location("build_growth", ROOT / "docs/build_growth.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-build_growth = build_script()
 MACHINE = {"processor": "Abacus", "cores": 2, "torch": "9.9"}
 
 

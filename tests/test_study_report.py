@@ -1,16 +1,15 @@
 """The tables, pictures and pages of a study, made from runs that never were."""
 
 import csv
-import importlib.util
 import io
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
+import build_results
 from fake_study import fake_result, fake_results
 from test_report import check_harmless
 from unmix.report.study_page import (
@@ -31,18 +30,7 @@ from unmix.studies.grid import STUDIES
 from unmix.studies.published import Published
 from unmix.studies.summary import summarize
 
-ROOT = Path(__file__).parents[1]
 SMALL = {"datasets": ("mnist", "kmnist"), "seeds": (0, 1)}
-
-
-def build_script():
-    spec = importlib.util.spec_from_file_location("build_results", ROOT / "docs/build_results.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-build_results = build_script()
 
 
 @pytest.fixture(scope="module")
