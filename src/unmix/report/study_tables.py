@@ -14,6 +14,7 @@ from typing import Any
 
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.report.wording import counted
+from unmix.studies.grid import NEEDLESS_ERROR
 from unmix.studies.published import Published
 from unmix.studies.summary import Entry, Summary
 
@@ -208,7 +209,7 @@ def notes_of(summary: Summary) -> list[str]:
     if any(entry.row == "ssc-refined" for entry in summary.entries):
         notes.append(
             "ssc-refined is told how far the stated priors may be off: epsilon is given as their "
-            "standard error."
+            f"standard error, and {NEEDLESS_ERROR:g} where they are right."
         )
     notes.append(_versions(runs))
     return [note for note in notes if note]
