@@ -35,6 +35,10 @@ def write_rows(path, num_rows, priors, seed):
     writer.close()
 
 
+def told(cost):
+    return f"{cost['seconds']:6.0f} s, peak {cost['peak_mb']:6.0f} MB"
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
@@ -49,19 +53,16 @@ def main():
     rates.write_text("region,share\n" + "\n".join(lines) + "\n")
     write_rows(rows, options.rows, priors, seed=1)
     fit = ("fit", str(rows), "--sets", "region", "--priors", str(rates), "-o", str(model))
-    seconds, memory = run_command(*fit, "--model", "boosting", "--method", "ssc", "--overwrite")
-    print(f"fit      {options.rows:>12,} rows: {seconds:6.0f} s, peak {memory:6.0f} MB", flush=True)
+    cost = run_command(*fit, "--model", "boosting", "--method", "ssc", "--overwrite")
+    print(f"fit      {options.rows:>12,} rows: {told(cost)}", flush=True)
     per_row = rows.stat().st_size / options.rows
     num_new = int(options.score_gigabytes * 1e9 / per_row)
     write_rows(new, num_new, priors, seed=2)
     size = new.stat().st_size / 1e9
     scored = str(options.folder / "scored.parquet")
-    seconds, memory = run_command("predict", str(model), str(new), "-o", scored)
-    rate = num_new / seconds
-    print(
-        f"predict  {num_new:>12,} rows ({size:.1f} GB): {seconds:6.0f} s, peak {memory:6.0f} MB, "
-        f"{rate:,.0f} rows/s"
-    )
+    cost = run_command("predict", str(model), str(new), "-o", scored)
+    rate = num_new / cost["seconds"]
+    print(f"predict  {num_new:>12,} rows ({size:.1f} GB): {told(cost)}, {rate:,.0f} rows/s")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,6 @@ the network, whose arithmetic takes far longer than any reading, the speed of bo
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -24,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from measuring import RESULTS, write_results
+from measuring import RESULTS, run_command, write_results
 from sklearn.metrics import roc_auc_score
 
 from unmix.data.priors import read_priors
@@ -66,25 +63,15 @@ def write_table(folder, num_rows, *, in_order, seed=1):
 
 
 def fit_command(folder, model):
-    """Run `unmix fit`; return its seconds, peak resident memory in MB and AUC without labels."""
+    """Run `unmix fit` on one thread; return its cost and the AUC without labels."""
     rows, rates, output = (str(folder / name) for name in ("rows.parquet", "rates.csv", model))
     args = ["fit", rows, "--sets", "set", "--priors", rates, "-o", output, "--model", model]
     args += ["--method", "ssc", "--json", "--overwrite"]
-    started = time.perf_counter()
     with tempfile.TemporaryFile() as printed:
-        process = subprocess.Popen([sys.executable, "-m", "unmix.cli", *args], stdout=printed)
-        _, status, usage = os.wait4(process.pid, 0)
-        if status:
-            sys.exit("fit failed")
+        cost = run_command(*args, threads=1, stdout=printed)
         printed.seek(0)
         found = json.loads(printed.read())
-    return {
-        "model": model,
-        "seconds": time.perf_counter() - started,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_mb": usage.ru_maxrss / 1024,
-        "auc": found["evaluation"]["auc"]["value"],
-    }
+    return {"model": model, **cost, "auc": found["evaluation"]["auc"]["value"]}
 
 
 def prepared(folder, scratch):

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measuring import run_command
+from measuring import RESULTS, run_command, write_results
 
 COLUMNS = 5
 
@@ -37,24 +37,24 @@ def main():
     parser.add_argument("--sets", type=int, nargs="+", default=[1_000, 1_000_000])
     parser.add_argument("--rows", type=int, default=3_000_000)
     parser.add_argument("--model", default="linear")
+    parser.add_argument("--output", type=Path, default=RESULTS / "many_sets.json")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     rows, rates = options.folder / "rows.parquet", options.folder / "rates.parquet"
     model, scored = options.folder / "model", options.folder / "scored.parquet"
+    found = {"rows": options.rows, "columns": COLUMNS, "model": options.model, "lines": []}
     for num_sets in options.sets:
         write_files(options.folder, num_sets, options.rows)
         fit = ("fit", rows, "--sets", "set", "--priors", rates, "-o", model, "--overwrite")
-        said = [
-            run_command(*fit, "--model", options.model, "--method", "ssc"),
-            run_command("predict", model, rows, "-o", scored),
-        ]
-        page = (model / "report.html").stat().st_size / 1e6
-        for command, (seconds, memory) in zip(("fit", "predict"), said, strict=True):
-            print(
-                f"{num_sets:>9,} sets, {options.rows:,} rows, {command:7} {seconds:5.0f} s, "
-                f"peak {memory:5.0f} MB" + (f", report {page:.1f} MB" if command == "fit" else ""),
-                flush=True,
-            )
+        for command in (
+            (*fit, "--model", options.model, "--method", "ssc"),
+            ("predict", model, rows, "-o", scored),
+        ):
+            cost = run_command(*command, threads=1)
+            found["lines"].append({"command": command[0], "num_sets": num_sets, **cost})
+            print(found["lines"][-1], flush=True)
+        print(f"report: {(model / 'report.html').stat().st_size / 1e6:.1f} MB", flush=True)
+        write_results(options, found)
 
 
 if __name__ == "__main__":

@@ -100,14 +100,20 @@ def measured(part, *, threads, sleepless=False, **job):
     return result
 
 
-def run_command(*args):
-    """Run a command of unmix; return seconds and peak resident memory in megabytes."""
+def run_command(*args, threads=None, stdout=None):
+    """Run a command of unmix; return seconds, processor seconds and peak memory in megabytes."""
+    environment = os.environ | (dict.fromkeys(THREADS, str(threads)) if threads else {})
     started = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "unmix.cli", *map(str, args)])
+    command = [sys.executable, "-m", "unmix.cli", *map(str, args)]
+    process = subprocess.Popen(command, env=environment, stdout=stdout)
     _, status, usage = os.wait4(process.pid, 0)
     if status:
         sys.exit(f"{args[0]} failed")
-    return time.perf_counter() - started, usage.ru_maxrss / 1024
+    return {
+        "seconds": time.perf_counter() - started,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_mb": usage.ru_maxrss / 1024,
+    }
 
 
 def run_as_child(*parts):

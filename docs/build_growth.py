@@ -9,7 +9,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -19,7 +19,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from readme_sections import with_section
 from unmix.files import atomic_write_text
 from unmix.report.pictures import BLUE, GREY, ORANGE, STYLE
-from unmix.report.study_tables import dataset_title, markdown_table
+from unmix.report.study_style import quiet
+from unmix.report.study_tables import PAPER_EPOCHS, dataset_title, markdown_table
 from unmix.report.svg import figure_to_svg, standalone_svg
 
 DOCS = Path(__file__).resolve().parent
@@ -31,6 +32,7 @@ NAMES = (
     "step_cost",
     "against_literal",
     "bigger_than_memory",
+    "many_sets",
     "time_to_error",
     "tried",
 )
@@ -92,6 +94,7 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
         ("Where the time of a step goes", "step_cost", _breakdown),
         ("Beside a layer with one output per set", "against_literal", _literal),
         ("More rows than memory", "bigger_than_memory", _streamed),
+        ("A million sets", "many_sets", _many_sets),
         ("Time to the paper's error", "time_to_error", _time_to_error),
         ("What was tried and dropped", "tried", _tried),
     ]
@@ -99,8 +102,8 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
         "# What it costs\n",
         "<!-- Written by docs/build_growth.py from benchmarks/results; do not edit. -->\n",
         f"Seconds and memory as tables grow, and where they go. {_machine(results)}Seconds are "
-        "those of that machine; ratios between numbers of one table travel better. Every table "
-        "names the program that made it, so that you can run it on yours.\n",
+        "those of that machine; ratios between numbers of one table travel better. The programs "
+        "that made the tables are named, so that you can run them on yours.\n",
     ]
     images: dict[str, str] = {}
     for title, name, section in sections:
@@ -130,7 +133,11 @@ def _ratios(results: Results) -> str:
         reached = [line for line in results["time_to_error"]["lines"] if line.get("reached")]
         times = ", ".join(f"{dataset_title(x['dataset'])} {x['ratio']:.0f}" for x in reached)
         lines.append(
-            ["from a cold start to the paper's error, times sooner than its recipe", times]
+            [
+                "from a cold start to the paper's error (a schedule of "
+                f"{results['time_to_error']['epochs']} epochs), times sooner than its recipe",
+                times,
+            ]
         )
     if "against_literal" in results:
         found = results["against_literal"]
@@ -149,7 +156,12 @@ def _ratios(results: Results) -> str:
         lines.append([f"a streamed fit of {found['gigabytes']:.1f} GB, peak memory", peaks])
         if "scan_rate" in found:
             ratio = found["linear_rate"] / found["scan_rate"]
-            lines.append(["a pass of its linear fit, times as fast as a bare scan", f"{ratio:.1f}"])
+            lines.append(
+                [
+                    "a pass of a linear fit over shuffled rows, times as fast as a scan",
+                    f"{ratio:.1f}",
+                ]
+            )
     for model, title, limit in (
         ("mlp", "the paper's MLP", "sgemm"),
         ("resnet32", "ResNet-32", "its best convolution"),
@@ -197,7 +209,7 @@ def _growth(found: Results) -> tuple[str, Pictures]:
                         f"{first['peak_mb']:.0f} to {last['peak_mb']:.0f}",
                     ]
                 )
-    heads = ("what grows", "model", "from", "times", "seconds", "times", "peak MB")
+    heads = ("what grows", "model", "size", "grows by", "seconds", "grow by", "peak MB")
     kept = ", ".join(f"{base[key]:,} {key}" for key in base)
     libraries = min(line["base_mb"] for line in found["lines"])
     text = (
@@ -235,7 +247,7 @@ def _curves(found: Results, key: str, label: str) -> Figure:
                         markersize=4,
                         label=model,
                     )
-            _quiet(ax, what, grid="y")
+            quiet(ax, what, grid="y")
             _sizes_across(ax, (x["size"] for x in found["lines"] if x["what"] == what))
             (_from_zero if key == "peak_mb" else _logarithmic)(ax)
         axes[0].set_ylabel(label)
@@ -289,7 +301,7 @@ def _breakdown(found: Results) -> tuple[str, Pictures]:
     text = (
         "The paper's MLP, by torch's profiler, which makes parts of many small operations look "
         "somewhat larger than they are; the last line is the step without the profiler. Rest: "
-        "ReLU, Python, and what lies between the operations.\n\n"
+        "ReLU, Python, and what lies between the operations (`benchmarks/step_cost.py`).\n\n"
         + markdown_table(("part", *heads), [*lines, ["a step", *steps]], words=1)
     )
     return text, [("step", "Where the time of a step goes, in plain torch and now", _bars(places))]
@@ -310,7 +322,7 @@ def _bars(places: Mapping[str, Any]) -> Figure:
                 start += width
         names = [f"{PLACES[p].split(', ')[1]}, {VERSIONS[v]}" for p, v in rows]
         ax.set_yticks(range(len(rows)), names)
-        _quiet(ax, "", grid="x")
+        quiet(ax, "", grid="x")
         ax.set_xlabel("milliseconds a step")
         figure.legend(loc="outside right center", frameon=False, fontsize=8)
         return figure
@@ -356,7 +368,7 @@ def _beside(by: Mapping[tuple[str, int], Any], sizes: Sequence[int]) -> Figure:
             for how, name, color in (("ours", "unmix", BLUE), ("literal", "m outputs", ORANGE)):
                 values = [by[how, m][key] for m in sizes]
                 ax.plot(sizes, values, color=color, marker="o", markersize=4, label=name)
-            _quiet(ax, label, grid="y")
+            quiet(ax, label, grid="y")
             _sizes_across(ax, sizes)
             (_from_zero if key == "peak_mb" else _logarithmic)(ax)
             ax.set_xlabel("sets")
@@ -392,9 +404,10 @@ def _streamed(found: Results) -> tuple[str, Pictures]:
         scan, linear = found["scan_rate"], found["linear_rate"]
         text += (
             f"\nA bare scan of such a file that turns its columns into tensors reads "
-            f"{scan / 1e6:.1f} million rows a second, a pass of the linear fit over shuffled rows "
-            f"{linear / 1e6:.1f} million: {linear / scan:.1f} of the scan. A network is bound by "
-            "its arithmetic, not by reading.\n"
+            f"{scan / 1e6:.1f} million rows a second, a pass of the linear fit over rows already "
+            f"shuffled {linear / 1e6:.1f} million, {linear / scan:.1f} times as many (a smaller "
+            "file, both on one thread, in turns). A network is bound by its arithmetic, not by "
+            "reading.\n"
         )
     if "compare" in found:
         lines = [
@@ -411,6 +424,25 @@ def _streamed(found: Results) -> tuple[str, Pictures]:
             + markdown_table(("model", "file", "streamed", "in memory"), lines, words=2)
         )
     return text, []
+
+
+def _many_sets(found: Results) -> tuple[str, Pictures]:
+    """Return what a fit and its predictions cost as the number of sets grows."""
+    lines = [
+        [
+            line["command"],
+            f"{line['num_sets']:,}",
+            f"{line['cpu_seconds']:.0f}",
+            f"{line['peak_mb']:,.0f}",
+        ]
+        for line in found["lines"]
+    ]
+    return (
+        f"`unmix fit` and `unmix predict` on {found['rows']:,} rows of {found['columns']} columns, "
+        f"model {found['model']}; the rows stay as many while the sets grow "
+        "(`benchmarks/many_sets.py`).\n\n"
+        + markdown_table(("command", "sets", "processor seconds", "peak MB"), lines, words=1)
+    ), []
 
 
 def _time_to_error(found: Results) -> tuple[str, Pictures]:
@@ -431,23 +463,26 @@ def _time_to_error(found: Results) -> tuple[str, Pictures]:
             ]
         )
     heads = ("dataset", "paper, %", "ours, %", "epoch", "s before training", "s in all")
+    heads += (f"s, {PAPER_EPOCHS} epochs of `paper`", "times faster")
     return (
         f"Ten sets, seed {found['seed']}, {found['threads']} threads. From the start of the "
         "process, data on disk, to the end of the first epoch whose model, chosen without labels "
         "by the set log-loss of held-out images, is below the error that the paper published after "
-        f"300 epochs. The schedule was fixed before the run: {found['epochs']} epochs, learning "
-        f"rate {found['rate']:g}, images shifted by {found['shift']} pixels; it had been tried "
-        "out on seed 1, with its test errors in view. Beside it the time of 300 epochs of recipe "
-        "`paper` in the same code, from the faster of two epochs "
-        "(`benchmarks/time_to_error.py`).\n\n"
-        + markdown_table((*heads, "s, 300 epochs of `paper`", "times faster"), lines, words=1)
+        f"{PAPER_EPOCHS} epochs. The schedule was fixed before the run: {found['epochs']} epochs, "
+        f"learning rate {found['rate']:g}, images shifted by {found['shift']} pixels; it had been "
+        "tried out on seed 1, with its test errors in view. Beside it the time of "
+        f"{PAPER_EPOCHS} epochs of recipe `paper` in the same code, from the faster of two epochs "
+        "(`benchmarks/time_to_error.py`).\n\n" + markdown_table(heads, lines, words=1)
     ), []
 
 
 def _tried(tried: Sequence[Mapping[str, str]]) -> tuple[str, Pictures]:
     """Return what did not earn its place, with its number."""
     lines = [[entry[key] for key in ("what", "gain", "why")] for entry in tried]
-    return markdown_table(("what", "gain", "why it went"), lines, words=3), []
+    return (
+        "Time saved, below zero if it took more (`benchmarks/dropped_tricks.py`):\n\n"
+        + markdown_table(("what", "saved", "why it went"), lines, words=3)
+    ), []
 
 
 def _bigger(results: Results) -> str:
@@ -483,9 +518,10 @@ def _bigger(results: Results) -> str:
                 rows = (1024 * GIGABYTES - first["peak_mb"]) / per_row / 1e6
                 limits.append(f"{model} {1000 * per_row:.1f} kB, {rows:.0f} million rows")
         parts.append(
-            f"- More memory: a row of {found['base']['columns']} columns costs, and {GIGABYTES} GB "
-            f"hold, {'; '.join(limits)}. Tables beyond that are streamed from Parquet by "
-            "`unmix fit`, for which memory does not grow with rows."
+            f"- More memory: what a row of {found['base']['columns']} columns takes, and how many "
+            f"{GIGABYTES} GB hold if it goes on as up to {last['size']:,} rows: "
+            f"{'; '.join(limits)}. Tables beyond that are streamed from Parquet by `unmix fit`, "
+            "for which memory does not grow with rows."
         )
     if "against_literal" in results:
         found = results["against_literal"]
@@ -496,14 +532,6 @@ def _bigger(results: Results) -> str:
             "numbers per set."
         )
     return "".join(f"{part}\n" for part in parts) or NOT_YET
-
-
-def _quiet(ax: Axes, title: str, *, grid: Literal["x", "y"]) -> None:
-    """Give a panel its title and the look of all pictures."""
-    ax.set_title(title, loc="left", fontweight="bold")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis=grid, color=GREY, alpha=0.25, linewidth=0.6)
-    ax.set_axisbelow(True)
 
 
 def _sizes_across(ax: Axes, sizes: Iterable[int]) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from unmix.errors import InputError
-from unmix.studies import runner
+from unmix.studies import runner, worker
 from unmix.studies.cell import Cell, run_cell
 from unmix.studies.runner import check_cells, run_study
 from unmix.studies.store import RunStore
@@ -133,14 +133,33 @@ def test_a_cell_that_kills_its_worker_every_time_is_given_up(tmp_path, monkeypat
         store.add(CELLS[:1])
         run = runner._Run(CELLS[:1], store, 1, None, None, notes.append)
         monkeypatch.setattr(run, "_start", lambda: notes.append("started"))
-        with RunStore(tmp_path) as worker:
-            worker.claim(CELLS[:1])
-        dead = subprocess.Popen([sys.executable, "-c", "import os; os.abort()"])
+        with RunStore(tmp_path) as other:
+            other.claim(CELLS[:1])
+        dead = subprocess.Popen(["sleep", "60"])
+        dead.kill()
         run.workers.append(runner._Worker(dead, cell=0))
         run._bury(run.workers[0])
-        assert "died 1 times, with exit code -6" in store.failures()[CELLS[0]]
+        assert "died 1 times, with exit code -9" in store.failures()[CELLS[0]]
     assert "is memory short?" in notes[0]
     assert notes[1] == "started"
+
+
+def test_a_cell_that_fails_keeps_its_saved_state_until_it_has_a_result(tmp_path, monkeypatch):
+    def full_disk(*_, **__):
+        raise OSError("no space left")
+
+    (cell,) = CELLS[:1]
+    with RunStore(tmp_path) as store:
+        saved = store.checkpoint_folder(cell, torch.get_num_threads())
+        saved.mkdir(parents=True)
+        result = {"test_error": 0.1, "seconds": 1.0, "with_replacement": 0, "history": []}
+        for run, kept in ((full_disk, True), (lambda *_, **__: result, False)):
+            monkeypatch.setattr("unmix.studies.cell.run_cell", run)
+            store.add([cell])
+            assert store.claim([cell]) == cell
+            worker._run(cell, 0, store, None)
+            assert saved.exists() == kept
+        assert store.results()[cell]["test_error"] == 0.1
 
 
 def test_what_cannot_run_is_named_before_anything_starts(tmp_path):
@@ -150,6 +169,7 @@ def test_what_cannot_run_is_named_before_anything_starts(tmp_path):
             ([Cell("digits", "scc")], "did you mean ssc"),
             ([Cell("digits", recipe="slow")], "recipe must be one of"),
             ([Cell("digit")], "Did you mean 'digits'"),
+            ([Cell("digits", "ssc-vat", epochs=1)], "ssc-vat .* needs 2 epochs or more"),
         ]:
             with pytest.raises(InputError, match=words):
                 run_study(cells, store, workers=1, data_folder=tmp_path)

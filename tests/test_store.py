@@ -197,11 +197,19 @@ def test_the_database_is_written_ahead_and_synced_in_full(store, tmp_path):
     assert store._database.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_other_code_has_other_checkpoints(store, monkeypatch):
-    before = store.checkpoint_folder(CELLS[0])
-    assert before != store.checkpoint_folder(CELLS[1])
+def test_other_code_and_other_threads_have_other_checkpoints(store, monkeypatch):
+    before = store.checkpoint_folder(CELLS[0], 1)
+    assert before == store.checkpoint_folder(CELLS[0], 1)
+    assert before != store.checkpoint_folder(CELLS[1], 1)
+    assert before != store.checkpoint_folder(CELLS[0], 2)
     monkeypatch.setattr("unmix.studies.store.code_version", lambda: "unmix 9")
-    assert store.checkpoint_folder(CELLS[0]) != before
+    assert store.checkpoint_folder(CELLS[0], 1) != before
+
+
+def test_a_store_that_cannot_be_written_now_is_not_called_something_else(tmp_path):
+    (tmp_path / "runs.sqlite").mkdir()
+    with pytest.raises(InputError, match=r"runs\.sqlite cannot be used: .*; try again"):
+        RunStore(tmp_path)
 
 
 def test_an_import_refuses_what_is_no_run(tmp_path):

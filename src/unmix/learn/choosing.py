@@ -133,10 +133,10 @@ def leave_sets_out(
     errors = dict.fromkeys((*_names(setups), BASELINE), 0.0)
     for hidden in _folds(stated, present, min(folds, len(present)), rng):
         mask = np.isin(first.set_index, hidden)
-        group = _grouped(stated, first.set_sizes, hidden)
-        rows = np.bincount(group[first.set_index[mask]])
-        sums = [np.bincount(group[hidden], (first.set_sizes * s)[hidden]) for s in stated.T]
-        truth = np.stack(sums, axis=1) / rows[:, None]  # (groups, K)
+        number = _joined(stated, first.set_sizes, hidden)
+        rows = np.bincount(number[first.set_index[mask]])
+        sums = [np.bincount(number[hidden], (first.set_sizes * s)[hidden]) for s in stated.T]
+        truth = np.stack(sums, axis=1) / rows[:, None]  # (joined sets, K)
         predicted: dict[str, Array] = {}
         try:
             for setup in setups:
@@ -144,7 +144,7 @@ def leave_sets_out(
                 kept = _only(view, ~mask)
                 learner = fit_learner(kept, setup, categorical=categorical)
                 part = view.rows(mask)
-                joined = replace(part, set_index=group[part.set_index], set_priors=truth)
+                joined = replace(part, set_index=number[part.set_index], set_priors=truth)
                 predicted[setup.method] = predicted_shares(
                     learner.logits(part.x), joined, setup.method, learner.base_prior
                 )
@@ -221,17 +221,17 @@ def _thinned(
     return {name: view.rows(chosen) for name, view in needed.items()}
 
 
-def _grouped(stated: Array, sizes: Array, hidden: Array) -> Array:
+def _joined(stated: Array, sizes: Array, hidden: Array) -> Array:
     """Number the hidden sets, small ones of similar shares alike, (m,); -1 for all others."""
     large = hidden[sizes[hidden] >= LEAST_ROWS]
     small = hidden[sizes[hidden] < LEAST_ROWS]
     small = small[np.argsort(stated[small, -1], kind="stable")]
-    group = np.full(len(stated), -1)
-    group[large] = np.arange(len(large))
-    group[small] = (
+    number = np.full(len(stated), -1)
+    number[large] = np.arange(len(large))
+    number[small] = (
         len(large) + np.unique((np.cumsum(sizes[small]) - 1) // LEAST_ROWS, return_inverse=True)[1]
     )
-    return group
+    return number
 
 
 def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:

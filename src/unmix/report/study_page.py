@@ -45,8 +45,7 @@ __all__ = [
 
 CHOSEN_NOTE = (
     "Test error in percent at the epoch with the smallest log-loss of the set index on images held "
-    "out of training, and after @ that epoch, averaged over seeds. No label was used to choose it; "
-    "of the supervised reference the sets are the classes."
+    "out of training, and after @ that epoch, averaged over seeds. No label was used to choose it."
 )
 
 

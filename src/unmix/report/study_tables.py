@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -185,7 +184,7 @@ def notes_of(summary: Summary) -> list[str]:
         return ["Nothing of this study has been run yet."]
     notes = [
         "Test error in percent after the last epoch: mean (sample standard deviation) over seeds "
-        f"{_seeds(summary.entries)}. Supervised: the same network trained with every label.",
+        f"{_seeds(summary.entries)}. {_reference(summary)}",
         f"Ours: {_how(runs)}. The paper: {PAPER_EPOCHS} epochs, mean over 3 trials.",
         against_paper(summary),
     ]
@@ -203,8 +202,9 @@ def notes_of(summary: Summary) -> list[str]:
         )
     if any(run["method"] == "ssc-vat" for run in runs):
         notes.append(
-            "ssc-vat: where it trains against an adversary, its logits are calibrated on held-out "
-            "sets at the end; curves are before that."
+            "ssc-vat trains two candidates for a part of the way: its epochs are those of the "
+            "network that is kept. Where that fights an adversary, its logits are calibrated on "
+            "held-out sets at the end; curves are before that."
         )
     if any(entry.row == "ssc-refined" for entry in summary.entries):
         notes.append(
@@ -366,7 +366,17 @@ def _seeds(entries: Sequence[Entry]) -> str:
     seeds = {entry.seeds for entry in entries if entry.seeds}
     every = sorted({seed for some in seeds for seed in some})
     words = ", ".join(map(str, every))
-    return words if len(seeds) == 1 else f"{words} (not everywhere all of them: see the CSV file)"
+    if len(seeds) == 1:
+        return words
+    partly = {entry.row: None for entry in entries if 0 < len(entry.seeds) < len(every)}
+    return f"{words} (in places fewer: {', '.join(partly)})"
+
+
+def _reference(summary: Summary) -> str:
+    """Say what the supervised reference is, or how to get it."""
+    if _is_reference(summary) or summary.supervised:
+        return "Supervised: the same network trained with every label."
+    return "For the same network trained with every label, run `unmix reproduce supervised` too."
 
 
 def _replacement(runs: Sequence[dict[str, Any]]) -> str:
@@ -376,16 +386,16 @@ def _replacement(runs: Sequence[dict[str, Any]]) -> str:
     touched = sum(run["with_replacement"] > 0 for run in runs)
     if not drawn:
         return f"None of the {total:,} sets of these runs was drawn with replacement."
+    verb, why = ("was", "it asks") if drawn == 1 else ("were", "they ask")
     return (
-        f"{drawn:,} of the {total:,} sets of these runs ({touched} of {len(runs)} runs) were drawn "
-        "with replacement: they ask for more images of a class than there are."
+        f"{drawn:,} of the {total:,} sets of these runs ({touched} of {len(runs)} runs) {verb} "
+        f"drawn with replacement: {why} for more images of a class than there are."
     )
 
 
 def _versions(runs: Sequence[dict[str, Any]]) -> str:
     """Say which code made the runs."""
-    versions = Counter(run["code_version"] for run in runs)
+    versions = {run["code_version"] for run in runs}
     if len(versions) == 1:
         return f"Code: {next(iter(versions))}."
-    parts = (f"{code} ({counted(n, 'run', 'runs')})" for code, n in sorted(versions.items()))
-    return f"Mixes runs of several versions of the code: {'; '.join(parts)}."
+    return f"Made by {len(versions)} versions of the code; an export says which made which run."

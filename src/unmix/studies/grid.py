@@ -5,12 +5,12 @@ Nothing here runs. The same cell in two studies is one run.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from unmix.data.benchmarks import benchmark_info
+from unmix.data.wording import nearest
 from unmix.errors import InputError
 from unmix.studies.cell import Cell
 from unmix.studies.published import Published, published
@@ -18,6 +18,7 @@ from unmix.studies.published import Published, published
 __all__ = [
     "DATASETS",
     "HELD_OUT",
+    "LONGER",
     "NEEDLESS_ERROR",
     "SEEDS",
     "STUDIES",
@@ -234,8 +235,8 @@ def studies_named(names: Iterable[str]) -> list[Study]:
     studies = []
     for name in dict.fromkeys(names):
         if name not in STUDIES:
-            near = difflib.get_close_matches(name, STUDIES, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
+            near = nearest(name, STUDIES)
+            hint = f"; did you mean {near}?" if near else ""
             raise InputError(f"there is no study {name!r}{hint} (studies: {', '.join(STUDIES)})")
         studies.append(STUDIES[name])
     return studies

@@ -45,7 +45,10 @@ def cell_of(changed: dict[str, Any], where: str) -> Cell:
     try:
         return Cell(**changed)
     except TypeError as error:
-        raise InputError(f"{where} holds a run this version does not know: {error}") from None
+        raise InputError(
+            f"{where} holds a run this version does not know ({error}); "
+            "update unmix, or take another store or export"
+        ) from None
 
 
 def line_of(row: dict[str, Any]) -> str:

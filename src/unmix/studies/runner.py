@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -22,7 +23,6 @@ from typing import Any
 
 from unmix.data.benchmarks import dataset_folder, is_present
 from unmix.errors import InputError
-from unmix.learn.methods import method_named
 from unmix.studies.cell import Cell
 from unmix.studies.grid import cell_title
 from unmix.studies.store import RunStore
@@ -57,11 +57,15 @@ class _Worker:
 
 
 def check_cells(cells: Iterable[Cell], data_folder: str | Path | None = None) -> None:
-    """Refuse an unknown method or recipe, and data that is not there, before anything starts."""
+    """Refuse what no run can do, and data that is not there, before anything starts."""
     cells = list(cells)
     for cell in cells:
-        cell.resolve_recipe()
-        method_named(cell.method)
+        recipe, method = cell.resolve_recipe(), cell.resolve_method()
+        if method.vat and method.vat.candidates and recipe.epochs < 2:
+            raise InputError(
+                f"{cell.method} compares candidates on the way and needs 2 epochs or more; raise "
+                "--epochs, or leave it out of --methods"
+            )
     absent = [
         name
         for name in dict.fromkeys(cell.dataset for cell in cells)
@@ -226,7 +230,9 @@ class _Run:
             return
         self.deaths[worker.cell] += 1
         if self.deaths[worker.cell] >= MOST_DEATHS:
-            why = f"its process died {MOST_DEATHS} times, with exit code {code}; is memory short?"
+            why = f"its process died {MOST_DEATHS} times, with exit code {code}"
+            if code == -signal.SIGKILL:
+                why += "; is memory short?"
             if worker.cell is None:
                 raise RuntimeError(f"a worker died at its start: {why}")
             cell = self.store.claim([self.cells[worker.cell]])

@@ -72,7 +72,12 @@ class RunStore:
             columns = ", ".join((*EXPORTED, "worker", "claimed_at"))
             self._database.execute(f"SELECT {columns} FROM runs LIMIT 0")  # a table of ours?
         except sqlite3.Error as error:
-            raise InputError(f"{path} is no run store: {error}; choose another folder") from None
+            # What the file is lasts; that it is locked, or the disk full, passes.
+            lasts = error.sqlite_errorname in ("SQLITE_NOTADB", "SQLITE_ERROR")
+            what, cure = ("is no run store", "choose another folder")
+            if not lasts:
+                what, cure = ("cannot be used", "try again when it can be written")
+            raise InputError(f"{path} {what}: {error}; {cure}") from None
 
     def __enter__(self) -> Self:
         return self
@@ -188,12 +193,15 @@ class RunStore:
                 ).rowcount
         return new
 
-    def checkpoint_folder(self, cell: Cell) -> Path:
-        """Return where the training of a cell saves its state; other code has another place."""
-        return self._checkpoints(cell) / _digest(code_version())
+    def checkpoint_folder(self, cell: Cell, threads: int) -> Path:
+        """Return where the training of a cell saves its state.
+
+        Other code and another number of threads, which lead to other bits, have another place.
+        """
+        return self._checkpoints(cell) / _digest(f"{code_version()}, {threads} threads")
 
     def drop_checkpoints(self, cell: Cell) -> None:
-        """Delete the saved state of a cell that has ended."""
+        """Delete the saved state of a cell that has a result."""
         shutil.rmtree(self._checkpoints(cell), ignore_errors=True)
 
     def _checkpoints(self, cell: Cell) -> Path:

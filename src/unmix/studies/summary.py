@@ -11,10 +11,10 @@ import numpy as np
 from scipy.stats import ttest_rel
 
 from unmix.studies.cell import Cell
-from unmix.studies.grid import STUDIES, Row, Study, has_sets
+from unmix.studies.grid import LONGER, STUDIES, Row, Study, has_sets
 from unmix.studies.published import Published
 
-__all__ = ["LEVEL", "Entry", "Summary", "summarize"]
+__all__ = ["LEVEL", "Entry", "Summary", "mean_and_deviation", "summarize"]
 
 LEVEL = 0.05  # of the test that decides which errors cannot be told from the best
 
@@ -92,8 +92,8 @@ def _entry(rows: Sequence[Row], results: Mapping[Cell, dict[str, Any]]) -> Entry
     selected = tuple(
         100 * run["selected_test_error"] for run in runs if "selected_test_error" in run
     )
-    mean, std = _mean_and_std(errors)
-    selected_mean, selected_std = _mean_and_std(selected)
+    mean, std = mean_and_deviation(errors)
+    selected_mean, selected_std = mean_and_deviation(selected)
     return Entry(
         dataset=cell.dataset,
         row=rows[0].row,
@@ -113,7 +113,7 @@ def _entry(rows: Sequence[Row], results: Mapping[Cell, dict[str, Any]]) -> Entry
     )
 
 
-def _mean_and_std(values: Sequence[float]) -> tuple[float | None, float | None]:
+def mean_and_deviation(values: Sequence[float]) -> tuple[float | None, float | None]:
     """Return mean and sample standard deviation, as far as there are values."""
     mean = float(np.mean(values)) if values else None
     return mean, float(np.std(values, ddof=1)) if len(values) > 1 else None
@@ -156,8 +156,10 @@ def _supervised(rows: Sequence[Row], results: Mapping[Cell, dict[str, Any]]) -> 
         cells = [row.cell for row in rows if row.cell.dataset == dataset]
         seeds = list(dict.fromkeys(cell.seed for cell in cells))
         like = cells[0]
+        # A method with more epochs of its own is no reason to train the reference longer.
+        epochs = None if like.epochs == LONGER.get(like.method) else like.epochs
         reference = STUDIES["supervised"].cells(
-            [dataset], None, seeds, like.recipe, like.epochs, like.scale
+            [dataset], None, seeds, like.recipe, epochs, like.scale
         )
         entry = _entry(reference, results)
         if entry.runs:

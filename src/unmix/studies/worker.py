@@ -47,6 +47,8 @@ def main() -> None:
 
 def _run(cell: Cell, number: int, store: RunStore, data_folder: str | None) -> None:
     """Run a claimed cell and record its result or its failure."""
+    import torch
+
     from unmix.studies.cell import run_cell
 
     told = 0.0
@@ -58,16 +60,17 @@ def _run(cell: Cell, number: int, store: RunStore, data_folder: str | None) -> N
             _tell(cell=number, share=done / total, text=text)
 
     _tell(cell=number, share=0.0, text="")
-    resume = store.checkpoint_folder(cell)
+    resume = store.checkpoint_folder(cell, torch.get_num_threads())
     try:
         result = run_cell(cell, data_folder=data_folder, resume=resume, progress=progress)
     except Exception as error:
+        # Its saved state stays: a full disk or short memory may have passed at the next attempt.
         store.fail(cell, f"{type(error).__name__}: {error}")
         _tell(cell=number, failed=str(error))
     else:
         store.finish(cell, result)
         _tell(cell=number, test_error=result["test_error"], seconds=result["seconds"])
-    store.drop_checkpoints(cell)
+        store.drop_checkpoints(cell)
 
 
 def _tell(**message: Any) -> None:
