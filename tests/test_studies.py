@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from fake_study import fake_result
 from test_structure import HEAVY, loaded_by
 from unmix.cli import main
 from unmix.data.benchmarks import load_benchmark
@@ -331,3 +332,13 @@ def test_ctrl_c_says_how_much_is_left_and_how_to_go_on(tmp_path, monkeypatch):
 def test_help_loads_nothing_heavy():
     code = "import unmix.cli\ntry:\n    unmix.cli.main(['reproduce', '--help'])\n"
     assert not loaded_by(code + "except SystemExit:\n    print()") & HEAVY
+
+
+def test_the_reference_is_listed_once():
+    rows = STUDIES["supervised"].cells(["mnist"]) + STUDIES["comparison"].cells(["mnist"])
+    found = {row.cell: fake_result(row.cell) for row in rows}
+    for name, listed in (("supervised", 1), ("comparison", 19)):
+        summary = summarize(STUDIES[name], found, STUDIES[name].cells(["mnist"]))
+        entries = summary.all_entries
+        assert len(entries) == listed
+        assert [e.row for e in entries].count("supervised") == 1

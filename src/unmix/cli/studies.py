@@ -182,7 +182,7 @@ def _run(
 def _numbers_of(summary: Summary) -> list[dict[str, Any]]:
     """Return the entries of a study for programs, without the runs behind them."""
     entries = []
-    for entry in (*summary.entries, *summary.supervised.values()):
+    for entry in summary.all_entries:
         numbers = {f.name: getattr(entry, f.name) for f in fields(entry) if f.name != "runs"}
         entries.append(numbers | {"paper": entry.paper and entry.paper._asdict()})
     return entries
@@ -196,7 +196,7 @@ def _print(summary: Summary) -> None:
     line = "{:14} {:>9} {:14} {:12} {:>14} {:>18} {:>14}"
     head = ("dataset", "", "", "", "last epoch", "chosen label-free", "paper")
     click.echo(line.format(*head).rstrip())
-    for entry in (*summary.entries, *summary.supervised.values()):
+    for entry in summary.all_entries:
         sets = f"{entry.num_sets} sets" if entry.num_sets else ""
         column = "" if entry.column == sets else entry.column
         pairs = (

@@ -56,6 +56,11 @@ class Summary:
     supervised: dict[str, Entry]
     """The reference by dataset, where it was run with the same recipe, epochs and scale."""
 
+    @property
+    def all_entries(self) -> tuple[Entry, ...]:
+        """The entries and the reference, once each."""
+        return (*self.entries, *(e for e in self.supervised.values() if e not in self.entries))
+
 
 def summarize(
     study: Study, results: Mapping[Cell, dict[str, Any]], rows: Sequence[Row] | None = None
