@@ -73,11 +73,11 @@ class RunStore:
             self._database.execute(f"SELECT {columns} FROM runs LIMIT 0")  # a table of ours?
         except sqlite3.Error as error:
             # What the file is lasts; that it is locked, or the disk full, passes.
-            lasts = error.sqlite_errorname in ("SQLITE_NOTADB", "SQLITE_ERROR")
-            what, cure = ("is no run store", "choose another folder")
-            if not lasts:
-                what, cure = ("cannot be used", "try again when it can be written")
-            raise InputError(f"{path} {what}: {error}; {cure}") from None
+            if getattr(error, "sqlite_errorname", "") in ("SQLITE_NOTADB", "SQLITE_ERROR"):
+                problem = f"is no run store: {error}; choose another folder"
+            else:
+                problem = f"cannot be used: {error}; try again when it can be written"
+            raise InputError(f"{path} {problem}") from None
 
     def __enter__(self) -> Self:
         return self
