@@ -56,9 +56,9 @@ def test_published_numbers_are_those_of_the_paper():
         ("comparison", 18),
         ("set-size", 10),
         ("set-number", 4),
-        ("prior-noise", 20),
+        ("prior-noise", 30),
         ("curves", 10),
-        ("noise-boxes", 10),
+        ("noise-boxes", 15),
         ("supervised", 1),
     ],
 )
@@ -80,6 +80,7 @@ def test_the_fields_of_a_cell_say_what_its_column_says():
     refined = noise[10, "ssc-refined", "epsilon 0.15"]
     assert (refined.method, refined.prior_noise, refined.prior_error) == ("ssc", 0.15, 0.15)
     assert noise[10, "ssc", "epsilon 0.15"].prior_error is None
+    assert noise[10, "ssc-believing", "epsilon 0.15"].prior_error == 0
     right = noise[10, "ssc-refined", "epsilon 0"]  # refined although nothing is wrong
     assert (right.prior_noise, right.prior_error) == (0.0, 0.2)
     assert cells("comparison")[25, "mmc-u2-c", "25 sets"].method == "mmc-u2-c"
@@ -88,8 +89,8 @@ def test_the_fields_of_a_cell_say_what_its_column_says():
 def test_studies_share_their_runs_and_every_cell_comes_before_the_next_seed():
     parts = [STUDIES[name].cells(["mnist"]) for name in ("comparison", "prior-noise", "curves")]
     order = running_order(row for part in parts for row in part)
-    assert len(order) == len(set(order)) == 3 * (18 + 20 - 2)
-    assert [cell.seed for cell in order] == [0] * 36 + [1] * 36 + [2] * 36
+    assert len(order) == len(set(order)) == 3 * (18 + 30 - 2)
+    assert [cell.seed for cell in order] == [0] * 46 + [1] * 46 + [2] * 46
     shared = Cell("mnist", num_sets=10, epochs=15, held_out=grid.HELD_OUT)
     for part in parts:
         epochs = part[0].cell.epochs
@@ -120,6 +121,8 @@ def test_two_sets_have_priors_that_differ_by_half():
 def test_a_cell_has_a_name_for_people():
     cell = Cell("mnist", num_sets=50, seed=2, prior_noise=0.1, prior_error=0.1)
     assert cell_title(cell) == "mnist, ssc-refined, 50 sets, epsilon 0.1, seed 2"
+    cell = dataclasses.replace(cell, prior_error=0.0)
+    assert cell_title(cell) == "mnist, ssc-believing, 50 sets, epsilon 0.1, seed 2"
     assert cell_title(Cell("mnist", "supervised")) == "mnist, supervised, seed 0"
     assert cell_title(Cell("mnist", sizes="shrunk", tau=0.4)).endswith("tau 0.4, seed 0")
 

@@ -36,6 +36,9 @@ class Recipe:
     half_size: float = 0.0
     """Share of the steps, the first ones, that see images at half their height and width: a
     quarter of the work while there is only the coarse to learn. For convolutions."""
+    look: float = 0.0
+    """Share of the epochs after which rows held out are asked whether the stated set priors are
+    right (`doubting.train_doubting`); 0: they are believed."""
     convolutional: Recipe | None = None
     """The recipe for networks of convolutions, if they want another."""
 
@@ -80,6 +83,7 @@ RECIPES: dict[str, Recipe] = {
             weight_decay=0.1,
             average=0.997,
             augment=True,
+            look=0.2,
             convolutional=Recipe(
                 "fast",
                 14,

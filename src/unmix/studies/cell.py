@@ -24,6 +24,7 @@ from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.doubting import train_doubting
 from unmix.learn.methods import Method, method_named
 from unmix.learn.models import build_model
 from unmix.learn.recipes import RECIPES, Recipe
@@ -51,7 +52,8 @@ class Cell:
     tau: float = 1.0
     prior_noise: float = 0.0
     prior_error: float | None = None
-    """Standard error of the stated priors: learn them with the model."""
+    """Standard error of the stated priors: learn them with the model. 0: believe them. None: let
+    rows held out say how large it is, as far as the method, the recipe and the rows allow."""
     model: str | None = None
     """Instead of the dataset's."""
     width: int | None = None
@@ -111,8 +113,9 @@ def run_cell(
         The cell's fields, and `test_error` (a fraction, last epoch), `history`, `seconds`,
         `selected_epoch` and `selected_test_error` if rows were held out, `worth_in_labels`,
         `with_replacement` (how many sets were drawn so), and `chosen` if the method chooses its
-        strength: a `strength.Choice`. The history is that of training; a network that was
-        calibrated afterwards has another error than its last epoch.
+        strength: a `strength.Choice`. `noticed_error` if rows held out were asked about the priors.
+        The history is that of training; a network that was calibrated afterwards has another error
+        than its last epoch.
     """
     started = time.perf_counter()
     recipe = cell.resolve_recipe()
@@ -131,14 +134,14 @@ def run_cell(
     options: dict[str, Any] = {
         "seed": cell.seed,
         "held_out": held_out,
-        "prior_errors": _prior_errors(cell, sets),
         "augment": _augment(cell, recipe, benchmark),
         "monitor": partial(_errors, benchmark),
         "progress": progress,
         "checkpoint": checkpoint,
         "device": device,
     }
-    chosen = None
+    errors = _prior_errors(cell, sets)
+    found: dict[str, Any] = {}
     if radii := method.vat.candidates if method.vat else ():
         if held_out is None:
             raise InputError(
@@ -146,9 +149,12 @@ def run_cell(
                 "out (0.1, say)"
             )
         trained, choice = train_choosing_radius(model, sets, method, recipe, radii, **options)
-        chosen = asdict(choice)
+        found["chosen"] = asdict(choice)
+    elif recipe.look and held_out is not None and cell.method == "ssc" and cell.prior_error is None:
+        trained, noticed = train_doubting(model, sets, method, recipe, **options)
+        found["noticed_error"] = noticed
     else:
-        trained = train(model, sets, method, recipe, **options)
+        trained = train(model, sets, method, recipe, prior_errors=errors, **options)
     result = asdict(cell) | {
         "num_sets": sets.num_sets,
         "epochs": recipe.epochs,
@@ -161,9 +167,8 @@ def run_cell(
         "num_rows": len(sets),
         "with_replacement": len(sets.with_replacement),
         "history": trained.history,
+        **found,
     }
-    if chosen is not None:
-        result["chosen"] = chosen
     if held_out is not None:
         result["selected_epoch"] = trained.selected_epoch
         result["selected_test_error"] = _errors(benchmark, trained.selected)["test_error"]
@@ -195,7 +200,7 @@ def draw_cell(cell: Cell, benchmark: Benchmark) -> UnlabeledSets:
 
 def _prior_errors(cell: Cell, sets: UnlabeledSets) -> np.ndarray[Any, Any] | None:
     """Return one standard error per set if the priors are to be learned."""
-    if cell.prior_error is None:
+    if not cell.prior_error:
         return None
     if cell.method != "ssc":
         raise InputError(f"priors are refined by method ssc only; the method is {cell.method}")

@@ -17,11 +17,13 @@ CODE = {
     "learn": (
         "adam",
         "augment",
+        "doubting",
         "hidden",
         "learned_priors",
         "methods",
         "models",
         "recipes",
+        "refining",
         "state",
         "strength",
         "training",
