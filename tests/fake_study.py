@@ -24,7 +24,7 @@ def fake_result(cell, code="unmix 0.0.0 fake"):
     rng = np.random.default_rng(crc32(repr(cell).encode()))
     epochs = np.arange(1, cell.resolve_recipe().epochs + 1)
     last = FLOOR[cell.dataset] * FACTOR[cell.method] * (1 + 0.04 * rng.normal())
-    last += 25 * cell.prior_noise**2 * FLOOR[cell.dataset] * (cell.prior_error is None)
+    last += 25 * cell.prior_noise**2 * FLOOR[cell.dataset] * (cell.prior_error == 0)
     overfits = 0.03 * np.maximum(epochs - 6, 0) * (cell.method in ("mmc-u2", "mmc-u2-b"))
     errors = last * (1 + 6 * np.exp(-epochs / 1.7) + overfits) + 0.02 * rng.normal(size=len(epochs))
     if cell.method in ("mmc-u2", "mmc-u2-b"):
@@ -53,6 +53,8 @@ def fake_result(cell, code="unmix 0.0.0 fake"):
     }
     if cell.method == "supervised":
         result["num_sets"] = 2
+    if cell.method == "ssc" and cell.prior_error is None and cell.recipe == "fast":
+        result["noticed_error"] = cell.prior_noise
     if cell.method == "ssc-vat" and cell.vat_radius is None:
         result["chosen"] = {
             "radius": 3.0,

@@ -26,7 +26,8 @@ from unmix.report.study_tables import (
     to_markdown,
 )
 from unmix.report.svg import standalone_svg
-from unmix.studies.grid import STUDIES
+from unmix.studies.cell import Cell
+from unmix.studies.grid import HELD_OUT, STUDIES
 from unmix.studies.published import Published
 from unmix.studies.summary import summarize
 
@@ -94,9 +95,14 @@ def test_bold_is_what_the_summary_calls_best(runs):
 def test_wrong_priors_have_a_line_each_for_taken_as_true_refined_and_published(runs):
     head, _, *lines = lines_of(to_markdown(error_table(small("prior-noise", runs))))
     assert head[:4] == ["dataset", "sets", "from", "epsilon 0"]
-    assert [line[2] for line in lines[:6]] == ["ours, ssc", "ours, ssc-refined", "paper"] * 2
-    assert lines[1][3] != ""  # refined although nothing is wrong
-    assert lines[2][3:8] == [
+    assert [line[2] for line in lines[:8]] == [
+        "ours, ssc",
+        "ours, ssc-believing",
+        "ours, ssc-refined",
+        "paper",
+    ] * 2
+    assert lines[2][3] != ""  # refined although nothing is wrong
+    assert lines[3][3:8] == [
         "2.54 (0.02)",
         "2.64 (0.06)",
         "3.31 (0.18)",
@@ -268,22 +274,22 @@ def test_the_results_page_without_any_run_has_all_its_sections():
     assert page.count("Not run yet.") == 5
 
 
-def test_held_out_rows_decide_whether_priors_are_believed():
-    rows = [
-        row
-        for row in STUDIES["prior-noise"].cells(("mnist",), seeds=(0, 1), num_sets=(10,))
-        if row.column in ("epsilon 0", "epsilon 0.2")
-    ]
-    losses = {("ssc", 0): 2.3, ("ssc", 1): 2.3, ("ssc-refined", 0): 2.4, ("ssc-refined", 1): 2.2}
-    errors = {("ssc", 0): 0.01, ("ssc", 1): 0.02, ("ssc-refined", 0): 0.5, ("ssc-refined", 1): 0.04}
-    found = {}
-    for row in rows[:-1]:  # one seed lacks its rival
-        own = (row.row, row.cell.seed)
-        last = {"held_out_loss": losses[own], "test_error": errors[own]}
-        found[row.cell] = fake_result(row.cell) | {"history": [last], "test_error": errors[own]}
-    table = build_results._chosen_belief(summarize(STUDIES["prior-noise"], found, rows))
-    assert lines_of(table)[2] == ["MNIST", "10", "ours", "2.50 (2.12)", "1.00"]
-    assert "1 of 3 times it is `ssc-refined`. Below the paper's mean in 2 of 2 places." in table
+def test_the_errors_that_ssc_noticed_are_listed_by_place_and_seed():
+    rows = STUDIES["prior-noise"].cells(("mnist",), seeds=(0, 1), num_sets=(10,))
+    found = {row.cell: fake_result(row.cell) for row in rows}
+    believed = Cell("mnist", epochs=15, held_out=HELD_OUT, prior_noise=0.2, prior_error=0.0)
+    for seed, error in enumerate((0.038, 0.04)):
+        found[replace(believed, seed=seed)]["test_error"] = error
+    summary = summarize(STUDIES["prior-noise"], found, rows)
+    text = build_results._noticed(summary)
+    assert lines_of(text)[2][:4] == ["MNIST", "10", "0, 0", "0.05, 0.05"]
+    assert "in 4 of 5 places; not so: MNIST, 10 sets, epsilon 0.2 (3.90 against 3.84)." in text
+    notes = " ".join(notes_of(summary))
+    assert "after 20% of the epochs" in notes
+    assert "In 8 of 10 runs they said no" in notes
+    head, _, line = lines_of(build_results._refined(summary))
+    assert head[2:4] == ["ours, told nothing, 0.2", "ours, told, 0.2"]
+    assert line[4:] == ["2.54 (0.02)", "3.84 (0.25)"]
 
 
 def special_runs():

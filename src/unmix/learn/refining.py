@@ -19,7 +19,7 @@ from unmix.core.losses import ssc_cross_entropy
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 
-__all__ = ["check_prior_errors", "estimate_prior_error", "refine_priors"]
+__all__ = ["ERRORS", "check_prior_errors", "estimate_prior_error", "refine_priors"]
 
 Array = np.ndarray[Any, Any]
 

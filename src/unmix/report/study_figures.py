@@ -55,8 +55,9 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 NOISE_ROWS = {
-    "ssc": "ours, stated priors taken as true",
-    "ssc-refined": "ours, priors refined in training",
+    "ssc": "ours, told nothing",
+    "ssc-believing": "ours, stated priors taken as true",
+    "ssc-refined": "ours, told how far off they may be",
 }
 RISK_TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30)
 PANEL_WIDTH, PANEL_HEIGHT = 2.75, 1.9  # inches

@@ -119,7 +119,7 @@ PLANS = (
     _Plan(
         "boxes",
         ("prior-noise", "noise-boxes"),
-        "What wrong priors cost, and what refining them gives back",
+        "What wrong priors cost, and what noticing them gives back",
         "Every stated prior is off by the number below, up or down. Boxes span the seeds, which "
         "are the dots.",
         plot_noise_boxes,

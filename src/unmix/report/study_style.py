@@ -44,6 +44,7 @@ METHOD_COLORS = {
     "mmc-u2-c": "#c9485b",
     "llp-vat": "#7d8c2e",
     "ssc": BLUE,
+    "ssc-believing": "#b5651d",
     "ssc-refined": "#1f9e89",
     "ssc-vat": "#9a5fc4",
 }

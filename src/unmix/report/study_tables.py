@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmix.data.benchmarks import BENCHMARKS
+from unmix.learn.recipes import RECIPES
 from unmix.report.wording import counted
 from unmix.studies.grid import NEEDLESS_ERROR
 from unmix.studies.published import Published
@@ -206,10 +207,13 @@ def notes_of(summary: Summary) -> list[str]:
             "network that is kept. Where that fights an adversary, its logits are calibrated on "
             "held-out sets at the end; curves are before that."
         )
+    if any("noticed_error" in run for run in runs):
+        notes.append(_noticed(runs))
     if any(entry.row == "ssc-refined" for entry in summary.entries):
         notes.append(
-            "ssc-refined is told how far the stated priors may be off: epsilon is given as their "
-            f"standard error, and {NEEDLESS_ERROR:g} where they are right."
+            "ssc-believing takes the stated priors as true, as the paper does. ssc-refined is told "
+            "how far they may be off: epsilon is given as their standard error, and "
+            f"{NEEDLESS_ERROR:g} where they are right."
         )
     notes.append(_versions(runs))
     return [note for note in notes if note]
@@ -390,6 +394,18 @@ def _replacement(runs: Sequence[dict[str, Any]]) -> str:
     return (
         f"{drawn:,} of the {total:,} sets of these runs ({touched} of {len(runs)} runs) {verb} "
         f"drawn with replacement: {why} for more images of a class than there are."
+    )
+
+
+def _noticed(runs: Sequence[dict[str, Any]]) -> str:
+    """Say how often ssc came to doubt the stated priors."""
+    asked = [run for run in runs if "noticed_error" in run]
+    doubted = sum(run["noticed_error"] > 0 for run in asked)
+    shares = " and ".join(f"{look:.0%}" for look in {RECIPES[run["recipe"]].look for run in asked})
+    return (
+        f"ssc asks the images held out, after {shares} of the epochs, whether the stated priors "
+        f"are right. In {doubted} of {len(asked)} runs they said no; these runs started again and "
+        "learned the priors too, and their epochs are those after the second start."
     )
 
 
