@@ -87,7 +87,8 @@ class MLP(nn.Module):
             layers += [nn.BatchNorm1d(width), nn.ReLU(inplace=True)]
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(width, num_outputs)
-        self.dropout = dropout
+        self.num_features, self.num_outputs = num_features, num_outputs
+        self.width, self.depth, self.dropout = width, depth, dropout
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, (n,) or (n, K), of rows of any shape (n, ...)."""

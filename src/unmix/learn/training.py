@@ -32,6 +32,7 @@ from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import Method
 from unmix.learn.models import ResNet32
+from unmix.learn.padding import padded, unpad
 from unmix.learn.recipes import Recipe
 from unmix.learn.state import Saved, TrainingState
 
@@ -88,7 +89,7 @@ def train(
     Parameters
     ----------
     model : module returning logits, (n,) or (n, K)
-        Trained in place.
+        Trained in place, unless training fails.
     sets : UnlabeledSets or ShuffledSets
     method : Method
     recipe : Recipe
@@ -126,14 +127,15 @@ def train(
     _prepare_model(model, place)
     transition = sets.transition.to(place)
     risk = method.risk(transition)
+    network = padded(model)
     if prior_errors is not None:
-        model = LearnedPriors(model, transition, prior_errors, len(sets))
+        network = LearnedPriors(network, transition, prior_errors, len(sets))
     vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x) if method.vat else 0.0
     rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
     state = TrainingState(
-        model,
-        copy.deepcopy(model) if recipe.average else model,
-        copy.deepcopy(model),
+        network,
+        copy.deepcopy(network) if recipe.average else network,
+        copy.deepcopy(network),
         recipe,
     )
 
@@ -156,7 +158,7 @@ def train(
         last_save = time.monotonic()
         while state.epoch < last_epoch:
             started = time.perf_counter()
-            model.train()
+            network.train()
             for x, set_index in _remaining_batches(
                 load, sets.part_sizes, method, recipe, seed, state
             ):
@@ -166,15 +168,15 @@ def train(
                 if recipe.sees_half(step, batches):
                     x_batch, radius = functional.avg_pool2d(x_batch, 2), vat_radius / 2
                 set_batch = set_index.to(place)
-                if isinstance(model, LearnedPriors):
-                    risk = method.risk(model.transition())
+                if isinstance(network, LearnedPriors):
+                    risk = method.risk(network.transition())
                 with precision():
-                    loss = risk(model(x_batch).float(), set_batch)
+                    loss = risk(network(x_batch).float(), set_batch)
                     if method.vat and radius:
                         weight = method.vat.weight_at(step / (recipe.epochs * batches))
-                        loss = loss + weight * vat_penalty(model, x_batch, radius=radius)
-                    if isinstance(model, LearnedPriors):
-                        loss = loss + model.penalty()
+                        loss = loss + weight * vat_penalty(network, x_batch, radius=radius)
+                    if isinstance(network, LearnedPriors):
+                        loss = loss + network.penalty()
                 loss.backward()  # type: ignore[no-untyped-call]
                 for optimizer in state.optimizers:
                     optimizer.step(rate * recipe.rate_at(step, batches))
@@ -193,14 +195,14 @@ def train(
         final = state.saved()
     if checkpoint is not None:
         checkpoint.save(*final)
-    selected, epoch = state.average, last_epoch
+    best, epoch = state.average, last_epoch
     if held_out is not None:
-        selected, epoch = state.best, state.best_epoch
+        best, epoch = state.best, state.best_epoch
     set_priors = sets.set_priors
-    last = state.average
-    if isinstance(selected, LearnedPriors) and isinstance(last, LearnedPriors):
-        set_priors = selected.set_priors().numpy(force=True)
-        last, selected = last.model, selected.model
+    if isinstance(best, LearnedPriors):
+        set_priors = best.set_priors().numpy(force=True)
+    now, last, selected = (unpad(_own(part), model) for part in (network, state.average, best))
+    model.load_state_dict(now.state_dict())
     return Trained(last.eval(), state.history, selected.eval(), epoch, set_priors, final)
 
 
@@ -316,6 +318,11 @@ def _end_epoch(
         row = monitor(copy.deepcopy(state.average).eval()) | row
     state.history.append(row)
     state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
+
+
+def _own(network: nn.Module) -> nn.Module:
+    """Return the model itself, without the priors that were learned with it."""
+    return network.model if isinstance(network, LearnedPriors) else network
 
 
 def _is_convolutional(model: nn.Module) -> bool:

@@ -22,6 +22,7 @@ CODE = {
         "learned_priors",
         "methods",
         "models",
+        "padding",
         "recipes",
         "refining",
         "state",
