@@ -45,7 +45,12 @@ PLACES = {
     "two_sleepless_threads": "one process, two busy threads",
     "two_processes": "two processes, one thread each",
 }
-VERSIONS = {"plain": "plain torch", "now": "now", "shifted": "now, images shifted"}
+VERSIONS = {
+    "plain": "plain torch",
+    "narrow": "now, not padded",
+    "now": "now",
+    "shifted": "now, images shifted",
+}
 PART_COLORS = {
     "matrix products": BLUE,
     "batch norm": "#c79a1e",
@@ -280,8 +285,9 @@ def _limit(found: Results) -> tuple[str, Pictures]:
         "1024), for ResNet-32 the best of its large convolutions alone, forward and backward. "
         "Operations are counted by formula: forward, gradients of weights, gradients of inputs but "
         "the first. Plain torch: the same step as one writes it in eager torch. Now: hidden layers "
-        "written out, one flat tensor for Adam and the average, dropout from 16 random bits. Both "
-        "sides are the best of tenths of a second. Images shifted: as recipe `fast` does where the "
+        "written out, padded from 300 units to 304 by some that are 0 and stay 0 (not counted as "
+        "work), one flat tensor for Adam and the average, dropout from 16 random bits. Both sides "
+        "are the best of tenths of a second. Images shifted: as recipe `fast` does where the "
         "benchmark allows it. Busy threads: OMP_WAIT_POLICY=active, which is for a machine of "
         "one's own (`benchmarks/step_cost.py`, all in one run).\n\n"
         + markdown_table(heads, lines, words=3)
@@ -291,7 +297,7 @@ def _limit(found: Results) -> tuple[str, Pictures]:
 def _breakdown(found: Results) -> tuple[str, Pictures]:
     """Return the parts of a step, in plain torch and now."""
     places = {p: one for p, one in found["mlp"].items() if one["breakdown_percent"]}
-    columns = [(place, version) for place in places for version in VERSIONS]
+    columns = _profiled(places)
     heads = [f"{VERSIONS[v]} ({PLACES[p].split(', ')[1]})" for p, v in columns]
     lines = [
         [part, *(f"{places[p]['breakdown_percent'][v][part]:.0f} %" for p, v in columns)]
@@ -307,9 +313,14 @@ def _breakdown(found: Results) -> tuple[str, Pictures]:
     return text, [("step", "Where the time of a step goes, in plain torch and now", _bars(places))]
 
 
+def _profiled(places: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the places and versions whose parts are known."""
+    return [(p, version) for p, one in places.items() for version in one["breakdown_percent"]]
+
+
 def _bars(places: Mapping[str, Any]) -> Figure:
     """Draw the milliseconds of a step as bars of its parts."""
-    rows = [(place, version) for place in places for version in VERSIONS][::-1]
+    rows = _profiled(places)[::-1]
     with rc_context(STYLE):
         figure = Figure(figsize=(8.2, 0.9 + 0.36 * len(rows)), layout="constrained")
         ax = figure.add_subplot()

@@ -96,12 +96,13 @@ def test_padding_stays_zero_and_changes_nothing_else(generous, monkeypatch, meth
     for wide in seen[0]:
         assert wide.width == 32
         assert padding_of(wide, model).abs().max() == 0
+    if method == "ssc-vat":
+        return  # dropout has drawn another number of random words before the adversary
     x = torch.from_numpy(sets.x)  # rounding differs, and Adam makes more of it
     for mine, theirs in ((model, plain), (trained.model, other.model)):
         torch.testing.assert_close(mine.eval()(x), theirs.eval()(x), rtol=0.02, atol=0.02)
-    assert trained.history[-1]["train_risk"] == pytest.approx(
-        other.history[-1]["train_risk"], rel=5e-3
-    )
+    risks = [result.history[-1]["train_risk"] for result in (trained, other)]
+    assert risks[0] == pytest.approx(risks[1], rel=1e-3)
 
 
 def test_learned_priors_go_with_a_padded_network(generous):

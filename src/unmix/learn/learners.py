@@ -229,9 +229,10 @@ def _fit_network(
     if setup.method != "ssc" and prior_errors is not None:
         prior_errors = None  # proportion matching has no set posterior to refine priors with
     kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
-    # Small tables need small batches to take enough steps; proportion matching needs many rows
-    # of a set in a batch (see `methods.METHODS`).
-    batch_size = int(np.clip(len(kept) // 64, 32, 256)) if setup.method == "ssc" else 1024
+    # Small tables need small batches to take enough steps, tables of millions take enough of them
+    # anyway; proportion matching needs many rows of a set in a batch (see `methods.METHODS`).
+    least = np.clip(len(kept) // 64, 32, 256)
+    batch_size = int(np.clip(len(kept) // 4096, least, 1024)) if setup.method == "ssc" else 1024
     epochs = min(setup.epochs, max(1, round(ENOUGH_ROWS / len(kept))))
     recipe = replace(RECIPES["fast"], epochs=epochs, batch_size=batch_size)
 
