@@ -59,6 +59,9 @@ def test_two_sets_and_a_set_without_rows():
     stated, weights = noisy(true, 0.1), np.bincount(set_index[seen], minlength=20)
     found = estimate_prior_error(logits[seen], set_index[seen], stated, weights, 0.5)
     assert 0.05 <= found <= 0.15
+    many = np.concatenate((stated, np.full(10**6, 0.5)))  # no room for 200 numbers per empty set
+    weights = np.bincount(set_index[seen], minlength=len(many))
+    assert estimate_prior_error(logits[seen], set_index[seen], many, weights, 0.5) == found
 
 
 def test_the_likelihood_is_the_integral_over_the_true_priors(monkeypatch):

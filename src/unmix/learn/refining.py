@@ -95,12 +95,14 @@ def estimate_prior_error(
     logits, set_index, stated, set_weights, target
         As for `refine_priors`.
     """
-    stated = np.asarray(stated, dtype=np.float64)
-    weights = np.asarray(set_weights, dtype=np.float64) / np.sum(set_weights)
+    # Sets without rows say nothing, and there may be a million of them.
+    present, set_index = np.unique(set_index, return_inverse=True)
+    stated = np.asarray(stated, dtype=np.float64)[present]
+    weights = np.asarray(set_weights, dtype=np.float64)[present]
 
     def surprise(error: float) -> float:
         errors = np.full(len(stated), error)
-        priors, moved = _refine(logits, set_index, stated, errors, set_weights, target)
+        priors, moved = _refine(logits, set_index, stated, errors, weights, target)
         z = moved - logit(target)
 
         def by_set(prior: Any) -> Array:
@@ -109,7 +111,7 @@ def estimate_prior_error(
                 rows = np.logaddexp(np.log(prior) + z, np.log1p(-prior))
             return np.bincount(set_index, rows, minlength=len(stated))
 
-        pooled = by_set(weights @ priors).sum()
+        pooled = by_set(np.average(priors, weights=weights)).sum()
         if not error:
             return float(pooled - by_set(stated[set_index]).sum())
         density = -((GRID[:, None] - stated) ** 2) / (2 * error**2)  # (grid, m), as a logarithm
