@@ -390,9 +390,9 @@ def test_one_share_is_no_target_prior_of_three_classes():
     [
         ((*FIT, "--model", "forest"), "'--model': 'forest' is not one of 'auto', 'linear', 'boos"),
         ((*FIT, "--method", "magic"), "'--method': 'magic' is not one of 'auto', 'ssc', 'propor"),
-        ((*FIT, "--prior-error", "-0.1"), "'-0.1' is neither a number from 0 to 0.5 nor auto"),
-        ((*FIT, "--prior-error", "3"), "'3' is neither a number from 0 to 0.5 nor auto"),
-        ((*FIT, "--prior-error", "few"), "'--prior-error': 'few' is neither a number from 0 to"),
+        ((*FIT, "--prior-error", "-0.1"), "'--prior-error': -0.1 is not in the range 0<=x<=0.5"),
+        ((*FIT, "--prior-error", "3"), "'--prior-error': 3.0 is not in the range 0<=x<=0.5"),
+        ((*FIT, "--prior-error", "few"), "'--prior-error': 'few' is not a valid float"),
         ((*FIT, "--held-out", "1"), "'--held-out': 1.0 is not in the range 0<=x<1"),
         ((*FIT, "--held-out", "-0.1"), "'--held-out': -0.1 is not in the range 0<=x<1"),
         ((*FIT, "--seed", "-1"), "'--seed': -1 is not in the range"),

@@ -324,21 +324,6 @@ def test_counts_refine_the_priors_by_themselves(tmp_path):
     assert loaded.set_priors_ == pytest.approx(record["set_priors"])
 
 
-def test_wrong_shares_are_noticed_and_refined_if_one_asks_for_it(tmp_path):
-    true = dict(zip("abcdefghij", np.linspace(0.1, 0.9, 10), strict=True))
-    table = people(true, rows=600).drop(columns="sick")
-    signs = [1, -1, -1, 1, 1, -1, 1, -1, 1, -1]
-    stated = {name: p + 0.15 * s for (name, p), s in zip(true.items(), signs, strict=True)}
-    stated = {name: min(max(p, 0), 1) for name, p in stated.items()}
-    shares = "region,share\n" + "".join(f"{name},{p:.3f}\n" for name, p in stated.items())
-    options = ("--method", "ssc", "--prior-error", "auto", "--json")
-    record = strict_json(fit_small(tmp_path, table, shares, *options).stdout)
-    assert any("were taken to be off by about 0." in text for text in record["sentences"])
-    before = np.mean([abs(stated[name] - true[name]) for name in true])
-    after = np.mean([abs(record["set_priors"][name] - true[name]) for name in true])
-    assert after < before / 2
-
-
 def test_two_named_classes_keep_their_names_and_order(tmp_path):
     table = people(THREE, rows=100)
     table["kind"] = table.pop("sick").map({0: "dog", 1: "cat"})

@@ -273,7 +273,7 @@ def _summarise(
     sentences = [
         f"A {clf.model_} model was trained by {clf.method_} on {diagnosis.num_rows:,} rows in "
         f"{diagnosis.num_sets:,} sets, which carry as much as about {worth} labels.",
-        f"It assumes that {assumed}{_refined(clf.prior_errors_)}.",
+        f"It assumes that {assumed}.",
     ]
     believable = True
     errors = clf.leave_sets_out_
@@ -320,11 +320,3 @@ def _summarise(
         believable &= not rejected
     sentences.append(test.verdict)
     return tuple(sentences), bool(believable)
-
-
-def _refined(prior_errors: Array | None) -> str:
-    """Say that the stated shares were refined, if they were, and how far off they may be."""
-    if prior_errors is None or not np.any(prior_errors):
-        return ""
-    typical = float(np.median(prior_errors[prior_errors > 0]))
-    return f"; the stated shares were taken to be off by about {typical:.2g} and were refined"

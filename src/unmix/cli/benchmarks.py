@@ -22,7 +22,12 @@ from unmix.cli.group import json_option, main
 @click.option("--sizes", type=click.Choice(["uniform", "shrunk", "random"]), default="uniform")
 @click.option("--tau", default=1.0, help="With --sizes shrunk: what half of the sets keep.")
 @click.option("--prior-noise", default=0.0, help="Move each stated prior by plus or minus this.")
-@click.option("--prior-error", type=float, help="Refine the priors; their standard error.")
+@click.option(
+    "--prior-error",
+    type=float,
+    help="Standard error of the priors: learn them. 0: believe them. Left out: ssc asks rows held "
+    "out.",
+)
 @click.option("--model", help="linear, mlp or resnet32, instead of the dataset's.")
 @click.option("--width", type=int, help="Units in a hidden layer of the mlp (300).")
 @click.option("--depth", type=int, help="Hidden layers of the mlp (3).")
@@ -70,6 +75,11 @@ def train(
         f"seed {result['seed']}: test error {100 * result['test_error']:.2f} % after "
         f"{result['epochs']} epochs in {result['seconds']:.0f} s"
     )
+    if result.get("noticed_error"):
+        click.echo(
+            f"the stated priors seemed off by about {result['noticed_error']:g}, so they were "
+            "learned too"
+        )
     if "selected_epoch" in result:
         click.echo(
             f"epoch {result['selected_epoch']}, chosen without labels: "

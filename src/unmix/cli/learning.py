@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from unmix.cli.group import fail, json_option, main
-from unmix.cli.options import (
-    about_rows,
-    prior_error_option,
-    priors_option,
-    set_option,
-    target_of,
-    target_option,
-)
+from unmix.cli.options import about_rows, priors_option, set_option, target_of, target_option
 from unmix.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,7 +82,11 @@ def diagnose(
 @click.option(
     "--method", type=click.Choice(["auto", "ssc", "proportion"]), default="auto", show_default=True
 )
-@prior_error_option
+@click.option(
+    "--prior-error",
+    type=click.FloatRange(0, 0.5),
+    help="Standard error of the shares: refine them.",
+)
 @click.option("--drop", multiple=True, help="Column to leave out; repeat for more.")
 @click.option(
     "--held-out",
@@ -115,7 +112,7 @@ def fit(
     target_prior: float | dict[str, float] | None,
     model: str,
     method: str,
-    prior_error: float | Literal["auto"] | None,
+    prior_error: float | None,
     drop: tuple[str, ...],
     held_out: float,
     allow_unused_priors: bool,

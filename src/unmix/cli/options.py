@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,14 +13,7 @@ from unmix.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "about_rows",
-    "prior_error_option",
-    "priors_option",
-    "set_option",
-    "target_of",
-    "target_option",
-]
+__all__ = ["about_rows", "priors_option", "set_option", "target_of", "target_option"]
 
 set_option = click.option("--sets", "set_column", required=True, help="Column with the set id.")
 priors_option = click.option(
@@ -55,29 +48,6 @@ target_option = click.option(
     metavar="SHARE",
     callback=_shares,
     help="Share of positives where the classifier is used, or red=0.5,green=0.3,blue=0.2.",
-)
-
-
-def _error(ctx: Any, param: Any, value: str | None) -> float | Literal["auto"] | None:
-    """Return a standard error of shares, or auto."""
-    if value is None:
-        return None
-    if value == "auto":
-        return "auto"
-    try:
-        error = float(value)
-    except ValueError:
-        error = -1.0
-    if not 0 <= error <= 0.5:
-        raise click.BadParameter(f"{value!r} is neither a number from 0 to 0.5 nor auto.")
-    return error
-
-
-prior_error_option = click.option(
-    "--prior-error",
-    metavar="ERROR",
-    callback=_error,
-    help="Standard error of the shares, or auto to find it out: refine them.",
 )
 
 

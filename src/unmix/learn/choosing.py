@@ -1,8 +1,7 @@
 """Choosing a method and a model without labels, by hiding sets and by hiding rows.
 
 Which assumption holds? Hide some sets, predict their shares by each method's own rule, and
-compare with the stated shares and with the answer "every set has the pooled prior". Are the
-stated shares right? Hide some rows of each set and ask them.
+compare with the stated shares and with the answer "every set has the pooled prior".
 """
 
 from __future__ import annotations
@@ -18,17 +17,9 @@ from unmix.core.shares import share_by_likelihood, share_by_mean
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.learners import Setup, fit_learner, move_logits, set_log_loss
-from unmix.learn.refining import estimate_prior_error
 from unmix.learn.views import Views
 
-__all__ = [
-    "BASELINE",
-    "best_model",
-    "choose_setup",
-    "leave_sets_out",
-    "noticed_prior_error",
-    "predicted_shares",
-]
+__all__ = ["BASELINE", "best_model", "choose_setup", "leave_sets_out", "predicted_shares"]
 
 Array = np.ndarray[Any, Any]
 
@@ -197,32 +188,6 @@ def best_model(
         logits = move_logits(learner.logits(part.x), learner.base_prior, transition.target.numpy())
         losses[setup.model_name] = set_log_loss(logits, transition, part.set_index)
     return min(losses, key=losses.__getitem__)
-
-
-def noticed_prior_error(
-    views: Mapping[str, UnlabeledSets],
-    setup: Setup,
-    *,
-    categorical: Sequence[int] = (),
-    max_rows: int = 50_000,
-    seed: int = 0,
-) -> float:
-    """Return how far off the stated shares seem to rows hidden from a model (method ssc); 0: not.
-
-    See `refining.estimate_prior_error`. Two classes only.
-    """
-    rng = np.random.default_rng([seed, 8])
-    view = _thinned(views, [setup], max_rows, rng)[setup.model_name]
-    out = held_out_rows(view.set_index, 0.25, rng)
-    learner = fit_learner(view.rows(~out), setup, categorical=categorical)
-    part = view.rows(out)
-    return estimate_prior_error(
-        learner.logits(part.x),
-        part.set_index,
-        part.set_priors,
-        part.set_sizes,
-        float(learner.base_prior[1]),
-    )
 
 
 def _names(setups: Sequence[Setup]) -> list[str]:

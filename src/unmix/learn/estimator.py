@@ -26,7 +26,7 @@ from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.choosing import BASELINE, choose_setup, noticed_prior_error
+from unmix.learn.choosing import BASELINE, choose_setup
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.learners import fit_learner, move_logits, set_log_loss
 from unmix.learn.views import Views, features_for
@@ -56,10 +56,9 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         'auto' fits both and takes the one that predicts hidden sets better.
     model : 'auto', 'linear', 'boosting', 'mlp' or a torch module
         'auto' takes the better of linear and boosting on hidden rows.
-    prior_error : float, mapping or 'auto', optional
+    prior_error : float or mapping, optional
         Standard error of the set priors, one for all or one per set id: the priors are then
-        learned with the model. 'auto': rows hidden from the model say how large it is, if the
-        method is ssc; the priors are believed where nothing speaks against them.
+        learned with the model.
     l2 : float, optional
         Strength of the linear model's regularisation; chosen without labels if left out.
     epochs : int
@@ -198,9 +197,6 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             epochs=self.epochs,
         )
         self._warn_if_unbelievable()
-        if isinstance(self.prior_error, str) and setup.method == "ssc" and len(priors) > 2:
-            error = noticed_prior_error(views, setup, categorical=encoder.categorical, seed=seed)
-            errors = np.full(len(priors), error) if error else None
         sets: UnlabeledSets | ShuffledSets = views[setup.model_name]
         if shuffled is not None and setup.model_name != "boosting":
             del views[setup.model_name]  # from here on memory is for the rows on disk
@@ -389,14 +385,6 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         error = self.prior_error
         if error is None:
             return priors.standard_errors
-        if isinstance(error, str):  # found out later, when there is a model to ask
-            if error != "auto":
-                raise InputError(
-                    f"prior_error must be a number, a mapping or 'auto'; got {error!r}"
-                )
-            if priors.set_priors.ndim > 1:
-                raise InputError("prior_error='auto' is for two classes; leave it out")
-            return None
         if isinstance(error, Mapping | pd.Series):
             error = dict(error)
             absent = [i for i in priors.set_ids if i not in error]

@@ -79,16 +79,18 @@ def estimate_prior_error(
 ) -> float:
     """Return the standard error of the stated priors that the rows speak for; 0 if for none.
 
-    The likelihood of the rows is compared between errors s, the same for all sets, with the true
-    priors integrated out. Formula, with z the logits, moved and stretched as `refine_priors` does
-    for that error and then brought from the target prior to even odds, and p the pooled prior::
+    The likelihood of the set index is compared between errors s, the same for all sets, with the
+    true priors integrated out. Formula, with z the logits, moved and stretched as `refine_priors`
+    does for that error and then brought from the target prior to even odds::
 
-        -log likelihood(s) = sum_i log(1 - p + p exp z_i)
-                             - sum_j log integral over pi in (0, 1) of
-                                     normal(pi; stated_j, s) prod_i in j (1 - pi + pi exp z_i)
+        likelihood(s) = integral over all pi_j in (0, 1) of
+            prod_j normal(pi_j; stated_j, s) prod_i in j (1 - pi_j + pi_j exp z_i)
+            / prod_i (1 - p + p exp z_i),    p = sum_j rho_j pi_j
 
-    where the normal density is scaled to (0, 1). Level and spread of all priors are left to what
-    was stated, so an error that moves or stretches them all alike is hardly seen.
+    where the normal density is scaled to (0, 1). The logarithm of the last product is taken to
+    first order in p around the refined priors, so that the integral is one for each set. Level and
+    spread of all priors are left to what was stated, so an error that moves or stretches them all
+    alike is hardly seen; and sets whose p(x | class) differs look like wrong priors too.
 
     Parameters
     ----------
@@ -99,24 +101,26 @@ def estimate_prior_error(
     present, set_index = np.unique(set_index, return_inverse=True)
     stated = np.asarray(stated, dtype=np.float64)[present]
     weights = np.asarray(set_weights, dtype=np.float64)[present]
+    weights /= weights.sum()
 
     def surprise(error: float) -> float:
         errors = np.full(len(stated), error)
         priors, moved = _refine(logits, set_index, stated, errors, weights, target)
         z = moved - logit(target)
 
-        def by_set(prior: Any) -> Array:
-            """Return the log-likelihood of the rows of each set at a prior, up to a constant."""
+        def log_mixture(prior: Any) -> Array:
+            """Return log(1 - prior + prior exp z) of each row, (n,)."""
             with np.errstate(divide="ignore"):  # priors of 0 and 1
-                rows = np.logaddexp(np.log(prior) + z, np.log1p(-prior))
-            return np.bincount(set_index, rows, minlength=len(stated))
+                return np.asarray(np.logaddexp(np.log(prior) + z, np.log1p(-prior)))
 
-        pooled = by_set(np.average(priors, weights=weights)).sum()
+        pooled = log_mixture(weights @ priors)
         if not error:
-            return float(pooled - by_set(stated[set_index]).sum())
+            return float((pooled - log_mixture(stated[set_index])).sum())
         density = -((GRID[:, None] - stated) ** 2) / (2 * error**2)  # (grid, m), as a logarithm
-        joint = density + np.stack([by_set(prior) for prior in GRID])
-        return float(pooled - (logsumexp(joint, axis=0) - logsumexp(density, axis=0)).sum())
+        own = [np.bincount(set_index, log_mixture(prior), len(stated)) for prior in GRID]
+        by_pooled = (np.exp(z - pooled) - np.exp(-pooled)).sum()
+        joint = density + own - by_pooled * weights * (GRID[:, None] - priors)
+        return float(pooled.sum() - (logsumexp(joint, axis=0) - logsumexp(density, axis=0)).sum())
 
     return _likeliest({error: surprise(error) for error in (0.0, *ERRORS)})
 

@@ -89,7 +89,7 @@ def train(
     Parameters
     ----------
     model : module returning logits, (n,) or (n, K)
-        Trained in place, unless training fails.
+        Trained in place; if training fails it may be half trained, or as it was.
     sets : UnlabeledSets or ShuffledSets
     method : Method
     recipe : Recipe

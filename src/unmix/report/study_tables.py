@@ -399,13 +399,16 @@ def _replacement(runs: Sequence[dict[str, Any]]) -> str:
 
 def _noticed(runs: Sequence[dict[str, Any]]) -> str:
     """Say how often ssc came to doubt the stated priors."""
-    asked = [run for run in runs if "noticed_error" in run]
+    told_nothing = [r for r in runs if r["method"] == "ssc" and r.get("prior_error") is None]
+    asked = [run for run in told_nothing if "noticed_error" in run]
     doubted = sum(run["noticed_error"] > 0 for run in asked)
     shares = " and ".join(f"{look:.0%}" for look in {RECIPES[run["recipe"]].look for run in asked})
+    older = len(told_nothing) - len(asked)
     return (
         f"ssc asks the images held out, after {shares} of the epochs, whether the stated priors "
         f"are right. In {doubted} of {len(asked)} runs they said no; these runs started again and "
         "learned the priors too, and their epochs are those after the second start."
+        + (f" {counted(older, 'run is', 'runs are')} older and did not ask." if older else "")
     )
 
 
