@@ -38,9 +38,9 @@ def padded(model: nn.Module) -> nn.Module:
             depth=model.depth,
             dropout=model.dropout,
         )
-    for mine, theirs in zip(wide.body, model.body, strict=True):
-        if isinstance(mine, nn.BatchNorm1d) and isinstance(theirs, nn.BatchNorm1d):
-            mine.momentum, mine.eps = theirs.momentum, theirs.eps
+    for layer, first in zip(wide.body, model.body, strict=True):
+        if isinstance(layer, nn.BatchNorm1d) and isinstance(first, nn.BatchNorm1d):
+            layer.momentum, layer.eps = first.momentum, first.eps
     wide.to(next(model.parameters()).device)
     with torch.no_grad():
         for mine, theirs in _pairs(wide, model):

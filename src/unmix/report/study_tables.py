@@ -404,10 +404,15 @@ def _noticed(runs: Sequence[dict[str, Any]]) -> str:
     doubted = sum(run["noticed_error"] > 0 for run in asked)
     shares = " and ".join(f"{look:.0%}" for look in {RECIPES[run["recipe"]].look for run in asked})
     older = len(told_nothing) - len(asked)
+    again = (
+        f"In {doubted} of {len(asked)} runs they said no; these runs started again and learned the "
+        "priors too, and their epochs are those after the second start."
+        if doubted
+        else f"They said yes in all {len(asked)} runs."
+    )
     return (
         f"ssc asks the images held out, after {shares} of the epochs, whether the stated priors "
-        f"are right. In {doubted} of {len(asked)} runs they said no; these runs started again and "
-        "learned the priors too, and their epochs are those after the second start."
+        f"are right. {again}"
         + (f" {counted(older, 'run is', 'runs are')} older and did not ask." if older else "")
     )
 
