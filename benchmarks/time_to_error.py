@@ -41,7 +41,7 @@ def ours(wait, started, **cell):
     marks = {"imports": time.monotonic() - started}
     # Of epochs, when the model has been chosen and before labels judge it; then of the whole run.
     ends = []
-    judge, start = studies._errors, studies.train
+    judge, start = studies._errors, studies.train_doubting
 
     def judge_and_note(benchmark, model):
         ends.append(time.monotonic() - started)
@@ -53,7 +53,7 @@ def ours(wait, started, **cell):
 
     with (
         patch.object(studies, "_errors", judge_and_note),
-        patch.object(studies, "train", note_and_train),
+        patch.object(studies, "train_doubting", note_and_train),
     ):
         history = studies.run_cell(studies.Cell(**cell))["history"]
     wait()
