@@ -5,7 +5,8 @@
 Ten sets, method ssc, recipe fast with its schedule squeezed into a few epochs, a twentieth of the
 images held out. The clock starts before the process does and stops at the end of the first epoch
 after which the model with the least held-out set log-loss so far has a test error below what the
-paper published after 300 epochs. Beside it stands the time that 300 epochs of recipe paper would
+paper published after 300 epochs; counting test errors is left out. The stated priors are right and
+are believed, as the paper does. Beside it stands the time that 300 epochs of recipe paper would
 take: 300 times its faster epoch of two, training alone, measured just before with the same threads.
 
 The defaults are for a short run and were fixed on other sets, those of Fashion-MNIST with seed 1:
@@ -41,11 +42,16 @@ def ours(wait, started, **cell):
     marks = {"imports": time.monotonic() - started}
     # Of epochs, when the model has been chosen and before labels judge it; then of the whole run.
     ends = []
-    judge, start = studies._errors, studies.train_doubting
+    judge, start = studies._errors, studies.train
+    judging = 0.0  # only this benchmark wants to know the test error of every epoch
 
     def judge_and_note(benchmark, model):
-        ends.append(time.monotonic() - started)
-        return judge(benchmark, model)
+        nonlocal judging
+        begun = time.monotonic()
+        ends.append(begun - started - judging)
+        found = judge(benchmark, model)
+        judging += time.monotonic() - begun
+        return found
 
     def note_and_train(*args, **options):
         marks["training_starts"] = time.monotonic() - started
@@ -53,7 +59,7 @@ def ours(wait, started, **cell):
 
     with (
         patch.object(studies, "_errors", judge_and_note),
-        patch.object(studies, "train_doubting", note_and_train),
+        patch.object(studies, "train", note_and_train),
     ):
         history = studies.run_cell(studies.Cell(**cell))["history"]
     wait()
@@ -92,6 +98,7 @@ def main():
             cell |= {"dataset": "digits"}
         slow = measured("paper", threads=options.threads, **cell)["seconds_per_epoch"]
         short = {"epochs": options.epochs, "learning_rate": options.rate, "shift": options.shift}
+        short |= {"prior_error": 0.0}
         job = cell | short | {"started": time.monotonic()}
         run = measured("ours", threads=options.threads, **job)
         line = {"dataset": name, "paper_error": limit, "paper_seconds": PAPER_EPOCHS * slow, **run}
