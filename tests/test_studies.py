@@ -332,6 +332,19 @@ def test_ctrl_c_says_how_much_is_left_and_how_to_go_on(tmp_path, monkeypatch):
     assert "stopped with 3 of 3 cells to go; the same command goes on" in result.stderr
 
 
+def test_a_whole_study_runs_the_reference_and_a_chosen_method_does_not(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(runner, "run_study", lambda cells, store, **options: asked.append(cells))
+    common = ("--datasets", "digits", "--seeds", "0,1", "--store", str(tmp_path))
+    run("set-number", *common)
+    run("set-number", "--methods", "ssc", *common)
+    run("supervised", "set-number", *common)
+    methods = [[cell.method for cell in cells] for cells in asked]
+    assert methods[0].count("supervised") == methods[2].count("supervised") == 2
+    assert len(methods[0]) == len(methods[2]) == len(methods[1]) + 2
+    assert set(methods[1]) == {"ssc"}
+
+
 def test_help_loads_nothing_heavy():
     code = "import unmix.cli\ntry:\n    unmix.cli.main(['reproduce', '--help'])\n"
     assert not loaded_by(code + "except SystemExit:\n    print()") & HEAVY

@@ -95,11 +95,13 @@ def reproduce(
     """Run studies of the paper and set our numbers beside the published ones.
 
     STUDY is comparison, set-size, set-number, prior-noise, curves, noise-boxes or supervised;
-    several share their runs. Stop it at any moment: the same command goes on where it stopped.
+    several share their runs, and the supervised reference unless --methods chooses others. Stop it
+    at any moment: the same command goes on where it stopped.
     """
     from unmix.studies.grid import (
         DATASETS,
         SEEDS,
+        STUDIES,
         cell_title,
         check_methods,
         running_order,
@@ -114,11 +116,14 @@ def reproduce(
     rows = [
         study.cells(datasets, methods, seeds, recipe, epochs, scale, num_sets) for study in chosen
     ]
-    cells = running_order(row for part in rows for row in part)
-    if not cells:
+    if not any(rows):
         raise InputError(
             f"no cell is left of {' and '.join(studies)}; widen --num-sets or --methods"
         )
+    # A whole study says how far the reference still is; some methods are run for themselves.
+    reference = STUDIES["supervised"].cells(datasets, None, seeds, recipe, epochs, scale)
+    parts = rows if methods else [*rows, reference]
+    cells = running_order(row for part in parts for row in part)
     if report_folder is not None and Path(report_folder).is_file():
         raise InputError(f"--report {report_folder} is a file; give the name of a folder")
     with RunStore(store_folder, create=import_file is not None or not report_only) as store:
