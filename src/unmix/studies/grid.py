@@ -200,7 +200,7 @@ STUDIES: dict[str, Study] = {
         Study(
             "prior-noise",
             "Inaccurate set priors",
-            "stated priors off by epsilon: noticed, taken as true, or told; 10 and 50 sets",
+            "stated priors off by epsilon, which ssc has to find out; 10 and 50 sets",
             "prior-noise",
             _PRIOR_ROWS,
             _by_noise(10) + _by_noise(50),
