@@ -408,7 +408,7 @@ def _noticed(runs: Sequence[dict[str, Any]]) -> str:
         f"In {doubted} of {len(asked)} runs they said no; these runs started again and learned the "
         "priors too, and their epochs are those after the second start."
         if doubted
-        else f"They said yes in all {len(asked)} runs."
+        else f"They said yes every time ({counted(len(asked), 'run', 'runs')})."
     )
     return (
         f"ssc asks the images held out, after {shares} of the epochs, whether the stated priors "
