@@ -23,9 +23,8 @@ MOST = 0.05
 
 def padded(model: nn.Module) -> nn.Module:
     """Return an MLP like this one that is faster to train; other models as they are."""
-    if (
-        not isinstance(model, MLP) or type(model) is not MLP
-    ):  # what a subclass does is not known here
+    # What a subclass does is not known here.
+    if not isinstance(model, MLP) or type(model) is not MLP:
         return model
     width = -(-model.width // LINE) * LINE
     if not 0 < width - model.width <= MOST * model.width:

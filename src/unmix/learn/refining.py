@@ -71,6 +71,8 @@ def refine_priors(
     """
     stated = np.asarray(stated, dtype=np.float64)
     errors = check_prior_errors(errors, stated)
+    if not errors.any():
+        return stated.copy()
     return _refine(logits, set_index, stated, errors, set_weights, target)[0]
 
 
