@@ -13,19 +13,18 @@ import json
 import os
 import tempfile
 import time
-from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
 import torch
 from measuring import measured, parse_options, run_as_child
 
-from unmix.core.losses import ssc_cross_entropy, ssc_cross_entropy_gradient
 from unmix.core.risks import ssc_risk
 from unmix.core.transition import Transition
-from unmix.learn import hidden
+from unmix.learn import gradients
 from unmix.learn.adam import Adam, flatten
-from unmix.learn.models import build_model
+from unmix.learn.gradients import Gradients, add_gradient
+from unmix.learn.models import build_model, kept_units
 from unmix.learn.padding import padded
 from unmix.learn.recipes import RECIPES
 
@@ -35,22 +34,8 @@ STEPS_OF_A_RUN = RECIPE.epochs * 235  # 60,000 rows in batches of 256
 LEAST_GAIN = 0.05
 
 
-class ClosedForm(torch.autograd.Function):
-    """The mean loss, with its gradient by formula."""
-
-    @staticmethod
-    def forward(ctx, logits, set_index, transition):
-        ctx.save_for_backward(ssc_cross_entropy_gradient(logits, set_index, transition))
-        return ssc_cross_entropy(logits, set_index, transition).mean()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (by_logits,) = ctx.saved_tensors
-        return gradient / len(by_logits) * by_logits, None, None
-
-
 def kept_by_bytes(shape, dropout, like):
-    """As `hidden.kept_units`, by 8 random bits a unit: 0.2 becomes 0.199."""
+    """As `models.kept_units`, by 8 random bits a unit: 0.2 becomes 0.199."""
     units = torch.Size(shape).numel()
     words = torch.empty(-(-units // 8), dtype=torch.int64).random_(-(2**63), None)
     return words.view(torch.uint8)[:units].view(*shape).float().ge_(round(256 * dropout))
@@ -60,7 +45,7 @@ RANDOM = np.random.Generator(np.random.SFC64(0))
 
 
 def kept_by_numpy(shape, dropout, like):
-    """As `hidden.kept_units`, by numpy's fastest generator."""
+    """As `models.kept_units`, by numpy's fastest generator."""
     units = torch.Size(shape).numel()
     words = RANDOM.integers(2**64, size=-(-units // 4), dtype=np.uint64)
     bits = torch.from_numpy(words.view(np.int16)[:units].reshape(shape))
@@ -70,63 +55,34 @@ def kept_by_numpy(shape, dropout, like):
 KEPT = {"bytes": kept_by_bytes, "numpy": kept_by_numpy}
 
 
-@torch.no_grad()
-def add_gradients(model, layers, x, set_index, transition):
-    """Return the mean loss and add its gradients to those of the parameters, without autograd."""
-    ctx = SimpleNamespace()
-    ctx.save_for_backward = lambda *tensors: setattr(ctx, "saved_tensors", tensors)
-    weights = [t for linear, norm in layers for t in (linear.weight, norm.weight, norm.bias)]
-    norms = [norm for _, norm in layers]
-    h = hidden._Hidden.forward(ctx, x.flatten(1), norms, model.dropout, *weights)
-    logits = model.head(h)[:, 0]
-    by_logits = ssc_cross_entropy_gradient(logits, set_index, transition)[:, None] / len(x)
-    model.head.weight.grad.addmm_(by_logits.t(), h)
-    model.head.bias.grad.add_(by_logits.sum())
-    hidden._Hidden.backward(ctx, by_logits @ model.head.weight)
-    return ssc_cross_entropy(logits, set_index, transition).mean()
-
-
 def make_step(trick):
     """Return a function that takes one step."""
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.integers(256, size=(100 * BATCH, 28, 28), dtype=np.uint8))
     set_index = torch.from_numpy(rng.integers(SETS, size=len(x)))
     model = padded(build_model("mlp", (28, 28), 0.5, seed=0))
-    linears = [layer for layer in model.body if isinstance(layer, torch.nn.Linear)]
-    norms = [layer for layer in model.body if isinstance(layer, torch.nn.BatchNorm1d)]
-    layers = list(zip(linears, norms, strict=True))
-    model.adds_gradients = trick != "compile"
     optimizer = Adam(flatten(list(model.parameters())), RECIPE.weight_decay)
     average = optimizer.values.clone()
-    transition = Transition(np.linspace(0.1, 0.9, SETS), None, 0.5)
-    risk = ssc_risk(transition)
-
-    def loss_of(x_batch, set_batch):
-        if trick == "closed form":
-            return ClosedForm.apply(model(x_batch), set_batch, transition)
-        return risk(model(x_batch), set_batch)
-
+    risk = ssc_risk(Transition(np.linspace(0.1, 0.9, SETS), None, 0.5))
+    adder = Gradients(model)
+    add = adder.add
+    if trick == "autograd":
+        adder.written_out = None
     if trick == "numba":
-        from numba_layers import hidden_layers
+        from numba_layers import Compiled
 
-        def loss_of(x_batch, set_batch):
-            h = hidden_layers(x_batch.flatten(1), layers, model.dropout)
-            return risk(model.head(h)[:, 0], set_batch)
-
+        adder.written_out = Compiled(model)
     if trick == "compile":
-        # The modules: the layers written out are what it would have to find by itself.
-        network = torch.nn.Sequential(torch.nn.Flatten(), *model.body, model.head)
-        loss_of = torch.compile(lambda x, s: risk(network(x)[:, 0], s))
+        loss_of = torch.compile(lambda x, s: risk(model(x), s))
+
+        def add(risk, x_batch, set_batch):
+            return add_gradient(loss_of(x_batch, set_batch))
 
     def step():
         rows = torch.from_numpy(rng.integers(len(x), size=BATCH))
         x_batch, set_batch = x.index_select(0, rows) / 255, set_index[rows]
-        if trick == "no autograd":
-            loss = add_gradients(model, layers, x_batch, set_batch, transition)
-        else:
-            with patch.object(hidden, "kept_units", KEPT.get(trick, hidden.kept_units)):
-                loss = loss_of(x_batch, set_batch)
-            loss.backward()
+        with patch.object(gradients, "kept_units", KEPT.get(trick, kept_units)):
+            loss = add(risk, x_batch, set_batch)
         optimizer.step(RECIPE.learning_rate)
         with torch.no_grad():
             average.lerp_(optimizer.values, 1 - RECIPE.average)
@@ -137,7 +93,7 @@ def make_step(trick):
 
 def in_turns(wait, rounds, steps):
     """Return the seconds of a step as it is and the share that each trick saves of it: medians."""
-    tricks = ("as it is", "closed form", "no autograd", *KEPT, "numba", "compile")
+    tricks = ("as it is", "autograd", *KEPT, "numba", "compile")
     kinds = {trick: make_step(trick) for trick in tricks if trick != "numba" or has_numba()}
     for step in kinds.values():
         step(), step()
@@ -189,14 +145,9 @@ def main():
     run, gain = STEPS_OF_A_RUN * found["seconds"], found["gain"]
     tried = [
         {
-            "what": "the gradient of the loss by its closed form, not by autograd",
-            "gain": f"{gain['closed form']:.1%} of a step",
-            "why": verdict(gain["closed form"]),
-        },
-        {
-            "what": "the whole step without autograd",
-            "gain": f"{gain['no autograd']:.1%} of a step",
-            "why": f"{verdict(gain['no autograd'])} The loop would know its model.",
+            "what": "no passes written out: the modules and autograd",
+            "gain": f"{gain['autograd']:.1%} of a step",
+            "why": "The loop would be shorter by a file.",
         },
         {
             "what": "dropout from 8 random bits a unit instead of 16",

@@ -1,13 +1,15 @@
-"""The hidden layers of the MLP with batch norm, ReLU and dropout in loops compiled by Numba.
+"""The passes of the MLP with batch norm, ReLU and dropout in loops compiled by Numba.
 
-What `unmix.learn.hidden` does, with one loop forward and one backward instead of torch's
+What `unmix.learn.gradients` does, with one loop forward and one backward instead of torch's
 operations; `dropped_tricks.py` measures what that gains.
 """
 
 import numpy as np
 import torch
 from numba import njit
-from torch.autograd.function import once_differentiable
+
+from unmix.learn.gradients import WrittenOut, _product
+from unmix.learn.models import squeeze
 
 compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 NO_BITS = np.empty((0, 0), np.int16)
@@ -68,12 +70,11 @@ def normalize_backward(
     gain,
     mean,
     inverse,
-    scale,
     by_gain,
     by_bias,
     by_z,
 ):
-    """Write the gradient by z, and add `scale` times those by gain and bias to what is there."""
+    """Write the gradient by z, and add those by gain and bias to what is there."""
     n, units = z.shape
     zero = z.dtype.type(0)
     by_level, by_slope = np.zeros_like(mean), np.zeros_like(mean)
@@ -85,8 +86,8 @@ def normalize_backward(
     slope, level, by_deviation = np.empty_like(mean), np.empty_like(mean), np.empty_like(mean)
     for j in range(units):
         by_slope[j] *= inverse[j]
-        by_gain[j] += scale * by_slope[j]
-        by_bias[j] += scale * by_level[j]
+        by_gain[j] += by_slope[j]
+        by_bias[j] += by_level[j]
         slope[j] = gain[j] * inverse[j]
         by_deviation[j] = slope[j] * inverse[j] * by_slope[j] / n
         level[j] = by_deviation[j] * mean[j] - slope[j] * by_level[j] / n
@@ -96,61 +97,52 @@ def normalize_backward(
             by_z[i, j] = slope[j] * g + level[j] - by_deviation[j] * z[i, j]
 
 
-class Hidden(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, norms, dropout, *weights):
-        depth, width = len(norms), len(weights[0])
-        bits = random_bits((depth - 1, len(x), width)).numpy()
-        h, saved = x, []
-        for i, norm in enumerate(norms):
-            weight, gain, bias = weights[3 * i : 3 * i + 3]
-            inner = i < depth - 1
-            # relu(a z) = a relu(z): scaling 2 x 300 numbers is cheaper than 256 x 300.
-            scale = 1 / (1 - dropout) if inner else 1.0
-            gain, bias = gain * scale, bias * scale
-            z = h @ weight.t()
-            units, mean, inverse = (torch.empty_like(t) for t in (z, gain, gain))
+class Compiled(WrittenOut):
+    """As `WrittenOut`, of a model whose parameters are all trained and have gradients."""
+
+    @torch.no_grad()
+    def forward(self, x):
+        h = x.flatten(1)
+        last = len(self.norms) - 1
+        bits = random_bits((last, len(h), len(self.weights[0]))).numpy()
+        self.layers = []
+        for i, (weight, norm) in enumerate(zip(self.weights, self.norms, strict=True)):
+            z = _product(h, weight.t(), self.scale if i else 1.0)
+            units, mean, inverse = (torch.empty_like(t) for t in (z, norm.weight, norm.weight))
             normalize(
-                *arrays(z, gain, bias),
+                *arrays(z, norm.weight, norm.bias),
                 norm.eps,
-                norm.momentum or 0.0,
+                norm.momentum,
                 *arrays(norm.running_mean, norm.running_var),
-                bits[i] if inner else NO_BITS,
-                round(2**16 * dropout) - 2**15,
+                bits[i] if i < last else NO_BITS,
+                round(2**16 * self.dropout) - 2**15,
                 *arrays(units, mean, inverse),
             )
-            norm.num_batches_tracked.add_(1)
-            saved += [h, z, gain, mean, inverse]
+            self.layers.append((h, z, mean, inverse))
             h = units
-        ctx.save_for_backward(*saved, h)
-        ctx.weights, ctx.dropout = weights, dropout
-        return h
+        torch._foreach_add_(self.counts, 1)
+        self.features = h
+        return squeeze(torch.addmm(self.head.bias, h, self.head.weight.t()))
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient):
-        *saved, h = ctx.saved_tensors
-        depth = len(saved) // 5
-        for i in reversed(range(depth)):
-            inputs, *layer = saved[5 * i : 5 * i + 5]
-            weight, gain, bias = ctx.weights[3 * i : 3 * i + 3]
+    @torch.no_grad()
+    def backward(self, by_logits):
+        h = self.features
+        by_logits = by_logits.view(len(h), -1)
+        self.head.weight.grad.addmm_(by_logits.t(), h)
+        self.head.bias.grad.add_(by_logits.sum(0))
+        gradient = by_logits @ self.head.weight
+        for i in reversed(range(len(self.layers))):
+            (inputs, z, mean, inverse), norm = self.layers[i], self.norms[i]
             by_z = torch.empty_like(h)
             normalize_backward(
-                *arrays(gradient.contiguous(), h, *layer),
-                1 / (1 - ctx.dropout) if i < depth - 1 else 1.0,
-                *arrays(gain.grad, bias.grad, by_z),
+                *arrays(gradient, h, z, norm.weight, mean, inverse),
+                *arrays(norm.weight.grad, norm.bias.grad, by_z),
             )
-            weight.grad.addmm_(by_z.t(), inputs)
+            scale = self.scale if i else 1.0
+            self.weights[i].grad.addmm_(by_z.t(), inputs, alpha=scale)
             if i:
-                gradient = by_z @ weight
+                gradient = _product(by_z, self.weights[i], scale)
             h = inputs
-        return (None,) * (3 + 3 * depth)
-
-
-def hidden_layers(x, layers, dropout):
-    """As `unmix.learn.hidden.hidden_layers`."""
-    weights = [t for linear, norm in layers for t in (linear.weight, norm.weight, norm.bias)]
-    return Hidden.apply(x, [norm for _, norm in layers], dropout, *weights)
 
 
 def random_bits(shape):

@@ -35,9 +35,10 @@ from measuring import (
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from unmix.core.risks import MeanLoss
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.data.sets import UnlabeledSets
-from unmix.learn import hidden, training
+from unmix.learn import gradients, training
 from unmix.learn.adam import Adam
 from unmix.learn.augment import Augment
 from unmix.learn.methods import METHODS
@@ -71,7 +72,7 @@ PARTS = (
     "loss",
     "rest",
 )
-# Beginnings of the names of torch's operations; the loop's own parts are marked in `marked_parts`.
+# Beginnings of the names of torch's operations; the loop's own parts are marked in `mark_parts`.
 OPERATIONS = {
     "aten::linear": "matrix products",
     "aten::matmul": "matrix products",
@@ -147,7 +148,7 @@ def train_until(watch, info, sets, version):
     method = METHODS["ssc"]
     with ExitStack() as patches, suppress(Enough):
         if isinstance(watch, Profile):
-            method = marked_parts(patches, method, augment)
+            mark_parts(patches, augment)
         if version == "narrow":
             patches.enter_context(patch.object(training, "padded", lambda model: model))
         if version == "plain":
@@ -182,8 +183,8 @@ def train_plainly(model, sets, method, watch):
         watch(step, loss.item())
 
 
-def marked_parts(patches, method, augment):
-    """Mark the loop's own parts for the profiler; return the method with its risk marked."""
+def mark_parts(patches, augment):
+    """Mark the loop's own parts for the profiler."""
 
     def marked(function, part):
         def call(*args):
@@ -196,13 +197,14 @@ def marked_parts(patches, method, augment):
         (training, "as_input", "gathering rows"),
         (TrainingState, "move_average", "weight average"),
         (Adam, "step", "optimizer"),
-        (hidden, "kept_units", "dropout"),
+        (gradients, "kept_units", "dropout"),
+        (MeanLoss, "__call__", "loss"),
+        (MeanLoss, "gradient", "loss"),
     ]
     if augment is not None:
         places.append((type(augment), "__call__", "gathering rows"))
     for owner, name, part in places:
         patches.enter_context(patch.object(owner, name, marked(getattr(owner, name), part)))
-    return replace(method, risk=lambda transition: marked(method.risk(transition), "loss"))
 
 
 def operations_of(model, shape):

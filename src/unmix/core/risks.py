@@ -8,29 +8,59 @@ batch its expectation is the same, except where a formula is not linear (U2-c, p
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from unmix.core.losses import ssc_cross_entropy, ssc_squared_error
+from unmix.core.losses import (
+    ssc_cross_entropy,
+    ssc_cross_entropy_gradient,
+    ssc_squared_error,
+    ssc_squared_error_gradient,
+)
 from unmix.core.pairing import pair_sets, pair_weights
 from unmix.core.transition import Transition, check_logits, class_logits
 from unmix.errors import InputError
 
-__all__ = ["Risk", "mmc_risk", "proportion_risk", "ssc_mse_risk", "ssc_risk", "u2_risk"]
+__all__ = ["MeanLoss", "Risk", "mmc_risk", "proportion_risk", "ssc_mse_risk", "ssc_risk", "u2_risk"]
 
 Risk = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Tensor, Tensor, Transition], Tensor]
+
+
+@dataclass(frozen=True)
+class MeanLoss:
+    """A risk that is the mean of a loss over rows, and knows its gradient in closed form."""
+
+    loss: Loss
+    by_logits: Loss
+    """The derivative of the loss by the logits of its row."""
+    transition: Transition
+
+    def __call__(self, logits: Tensor, set_index: Tensor) -> Tensor:
+        """Return the risk."""
+        return self.loss(logits, set_index, self.transition).mean()
+
+    def gradient(self, logits: Tensor, set_index: Tensor) -> Tensor:
+        """Return the derivative of the risk by the logits, of their shape."""
+        return self.by_logits(logits, set_index, self.transition) / len(logits)
+
+    @property
+    def learns(self) -> bool:
+        """Whether the set priors are learned too: then this gradient is not all of it."""
+        return self.transition.prior_matrix.requires_grad
 
 
 def ssc_risk(transition: Transition) -> Risk:
     """Return the empirical risk of surrogate set classification (equation 8), cross-entropy."""
-    return lambda logits, set_index: ssc_cross_entropy(logits, set_index, transition).mean()
+    return MeanLoss(ssc_cross_entropy, ssc_cross_entropy_gradient, transition)
 
 
 def ssc_mse_risk(transition: Transition) -> Risk:
     """Return the empirical risk of surrogate set classification with the squared error."""
-    return lambda logits, set_index: ssc_squared_error(logits, set_index, transition).mean()
+    return MeanLoss(ssc_squared_error, ssc_squared_error_gradient, transition)
 
 
 def u2_risk(

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unmix.errors import InputError
-from unmix.learn.hidden import hidden_layers, kept_units
 
-__all__ = ["MLP", "MODELS", "Dropout", "Linear", "ResNet32", "build_model"]
+__all__ = ["MLP", "MODELS", "Dropout", "Linear", "ResNet32", "build_model", "kept_units", "squeeze"]
 
 
 class Linear(nn.Module):
@@ -30,7 +29,20 @@ class Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, (n,) or (n, K), of rows of any shape (n, ...)."""
-        return _squeeze(self.head(x.flatten(1)))
+        return squeeze(self.head(x.flatten(1)))
+
+
+def kept_units(shape: Sequence[int], dropout: float, like: Tensor) -> Tensor:
+    """Return 1 for units to keep and 0 for those to drop, at random.
+
+    A unit takes 16 random bits; torch's own dropout spends a whole random number on each, which
+    takes a tenth of a training step. The probability is met to within 2^-17.
+    """
+    units = torch.Size(shape).numel()
+    words = torch.empty(-(-units // 4), dtype=torch.int64, device=like.device)
+    bits = words.random_(-(2**63), None).view(torch.int16)[:units].view(*shape)
+    # Compared as floats of 32 bits, which hold every such number and are fast.
+    return bits.float().ge_(round(2**16 * dropout) - 2**15).to(like.dtype)
 
 
 class Dropout(nn.Module):
@@ -58,15 +70,7 @@ class MLP(nn.Module):
         authors' demonstration program has 4.
     dropout : float
         Between hidden layers.
-
-    Attributes
-    ----------
-    adds_gradients : bool
-        Whether `backward` may add to the gradients of the parameters by itself, which is faster on
-        a CPU (`learn.hidden`). Only the training loop sets it, while it trains.
     """
-
-    adds_gradients = False
 
     def __init__(
         self,
@@ -92,15 +96,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, (n,) or (n, K), of rows of any shape (n, ...)."""
-        x = x.flatten(1)
-        # An adversary asks for the gradient of the rows; he gets the modules.
-        written_out = self.adds_gradients and self.training and not x.requires_grad
-        if not written_out or x.device.type != "cpu" or len(x) < 2 or not torch.is_grad_enabled():
-            return _squeeze(self.head(self.body(x)))
-        linears = (layer for layer in self.body if isinstance(layer, nn.Linear))
-        norms = (layer for layer in self.body if isinstance(layer, nn.BatchNorm1d))
-        layers = list(zip(linears, norms, strict=True))
-        return _squeeze(self.head(hidden_layers(x, layers, self.dropout)))
+        return squeeze(self.head(self.body(x.flatten(1))))
 
 
 class Block(nn.Module):
@@ -144,7 +140,7 @@ class ResNet32(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, (n,) or (n, K), of images (n, channels, height, width)."""
-        return _squeeze(self.head(self.body(self.stem(x)).mean(dim=(2, 3))))
+        return squeeze(self.head(self.body(self.stem(x)).mean(dim=(2, 3))))
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
@@ -187,7 +183,7 @@ def build_model(
     return model
 
 
-def _squeeze(logits: Tensor) -> Tensor:
+def squeeze(logits: Tensor) -> Tensor:
     """Return (n,) for a single output."""
     return logits.squeeze(-1) if logits.shape[-1] == 1 else logits
 

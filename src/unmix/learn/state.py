@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from unmix.learn.adam import Adam, flatten, unflatten
 from unmix.learn.learned_priors import LearnedPriors
-from unmix.learn.models import MLP
 from unmix.learn.recipes import Recipe
 
 __all__ = ["Saved", "TrainingState"]
@@ -51,15 +50,10 @@ class TrainingState:
 
     @contextmanager
     def in_training(self) -> Iterator[None]:
-        """Let networks add up their gradients as is fastest; then give all tensors back."""
-        networks = [module for module in self.model.modules() if isinstance(module, MLP)]
-        for network in networks:
-            network.adds_gradients = True
+        """Give all parameters memory of their own again when training is over."""
         try:
             yield
         finally:
-            for network in networks:
-                network.adds_gradients = False
             for model in (self.model, self.average):
                 unflatten(model.parameters())
 

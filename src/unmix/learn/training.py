@@ -29,6 +29,7 @@ from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.gradients import Gradients, add_gradient
 from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import Method
 from unmix.learn.models import ResNet32
@@ -147,6 +148,7 @@ def train(
 
     batches = sum(_batches(rows, recipe) for rows in sets.part_sizes)
     precision = _precision(model, place)
+    gradients = Gradients(network, precision)
     last_epoch = recipe.epochs if stop is None else min(stop, recipe.epochs)
 
     devices: list[int] | None = [] if place.type == "cpu" else None
@@ -170,14 +172,14 @@ def train(
                 set_batch = set_index.to(place)
                 if isinstance(network, LearnedPriors):
                     risk = method.risk(network.transition())
-                with precision():
-                    loss = risk(network(x_batch).float(), set_batch)
-                    if method.vat and radius:
-                        weight = method.vat.weight_at(step / (recipe.epochs * batches))
-                        loss = loss + weight * vat_penalty(network, x_batch, radius=radius)
-                    if isinstance(network, LearnedPriors):
-                        loss = loss + network.penalty()
-                loss.backward()  # type: ignore[no-untyped-call]
+                loss = gradients.add(risk, x_batch, set_batch)
+                if method.vat and radius:
+                    weight = method.vat.weight_at(step / (recipe.epochs * batches))
+                    with precision():
+                        penalty = weight * vat_penalty(network, x_batch, radius=radius)
+                    loss = loss + add_gradient(penalty)
+                if isinstance(network, LearnedPriors):
+                    loss = loss + add_gradient(network.penalty())
                 for optimizer in state.optimizers:
                     optimizer.step(rate * recipe.rate_at(step, batches))
                 state.move_average(step)

@@ -18,7 +18,7 @@ CODE = {
         "adam",
         "augment",
         "doubting",
-        "hidden",
+        "gradients",
         "learned_priors",
         "methods",
         "models",
