@@ -5,7 +5,6 @@ which target prior and model the paper used. Loading turns files into arrays wit
 per image. This module downloads nothing (see `unmix.data.fetch`), scales nothing and draws no sets.
 """
 
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from unmix.data.formats import read_cifar_binary, read_idx
+from unmix.data.wording import nearest
 from unmix.errors import InputError
 from unmix.files import sha256_of
 
@@ -252,8 +252,8 @@ def benchmark_info(name: str | BenchmarkInfo) -> BenchmarkInfo:
         return name
     if name in BENCHMARKS:
         return BENCHMARKS[name]
-    nearest = difflib.get_close_matches(str(name).lower(), BENCHMARKS, n=1)
-    guess = f" Did you mean '{nearest[0]}'?" if nearest else ""
+    near = nearest(str(name), BENCHMARKS)
+    guess = f" Did you mean '{near}'?" if near else ""
     raise InputError(
         f"there is no benchmark '{name}'; choose one of {', '.join(BENCHMARKS)}.{guess}"
     )

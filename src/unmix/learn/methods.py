@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from functools import partial
 from unmix.core.risks import Risk, mmc_risk, proportion_risk, ssc_mse_risk, ssc_risk, u2_risk
 from unmix.core.transition import Transition
 from unmix.data.batching import BatchBy
+from unmix.data.wording import nearest
 from unmix.errors import InputError
 
 __all__ = ["METHODS", "Method", "Vat", "method_named"]
@@ -113,6 +113,6 @@ def method_named(name: str) -> Method:
     """Return a method by name, or say which names there are."""
     if name in METHODS:
         return METHODS[name]
-    near = difflib.get_close_matches(name, METHODS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    near = nearest(name, METHODS)
+    hint = f"; did you mean {near}?" if near else ""
     raise InputError(f"there is no method {name!r}{hint} (methods: {', '.join(METHODS)})")
