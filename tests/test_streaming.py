@@ -14,7 +14,7 @@ from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets, scatter_rows, scattered_parts
 from unmix.errors import InputError
-from unmix.learn import lbfgs, learners, streaming, training
+from unmix.learn import lbfgs, sizing, streaming, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.choosing import leave_sets_out
 from unmix.learn.encoding import TableEncoder, TableSummary
@@ -343,8 +343,11 @@ def test_a_killed_command_goes_on_to_the_same_bits(files, monkeypatch):
     assert resumed == whole
 
 
-def test_a_network_stopped_in_training_goes_on_to_the_same_bits(files, monkeypatch):
-    monkeypatch.setattr(learners, "ENOUGH_ROWS", 3000)  # one epoch
+@pytest.mark.parametrize("many_rows", [sizing.MANY_ROWS, 1000])
+def test_a_network_stopped_in_training_goes_on_to_the_same_bits(files, monkeypatch, many_rows):
+    monkeypatch.setattr(sizing, "MANY_ROWS", many_rows)  # the paper's network, or the small one
+    monkeypatch.setattr(sizing, "LARGE_BATCH", 256)
+    monkeypatch.setattr(sizing, "ENOUGH_ROWS", 3000)  # one epoch
     options = ("--model", "mlp", "--stream")
     _, whole = fit(files, "whole", *options)
     save, saved = Checkpoint.save, []

@@ -113,7 +113,8 @@ class WrittenOut:
         """Return the logits of rows, (n,) or (n, K), and remember what `backward` needs."""
         h = x.flatten(1)
         last = len(self.norms) - 1
-        kept = kept_units((last, len(h), len(self.weights[0])), self.dropout, h)
+        if self.dropout:
+            kept = kept_units((last, len(h), len(self.weights[0])), self.dropout, h)
         self.layers: list[_Layer] = []
         for i, (weight, norm) in enumerate(zip(self.weights, self.norms, strict=True)):
             z = _product(h, weight.t(), self.scale if i else 1.0)
@@ -128,7 +129,7 @@ class WrittenOut:
                 norm.eps,
             )
             y.relu_()
-            if i < last:
+            if self.dropout and i < last:
                 y.mul_(kept[i])
             self.layers.append(_Layer(h, z, mean, inverse_deviation))
             h = y

@@ -6,6 +6,7 @@ The estimator knows only this file; linear models, boosting and networks live be
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -22,7 +23,7 @@ from unmix.errors import InputError
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
 from unmix.learn.models import build_model
-from unmix.learn.recipes import RECIPES
+from unmix.learn.sizing import is_large, recipe_for, small_network
 from unmix.learn.training import Progress, logits_of, train
 
 __all__ = [
@@ -40,8 +41,6 @@ MethodName = Literal["ssc", "proportion"]
 
 # Share of the rows that early stopping looks at.
 HELD_OUT = 0.1
-# Rows that a network sees in all its epochs, if there are so many: beyond it they are fewer.
-ENOUGH_ROWS = 50_000_000
 
 
 class Fit(Protocol):
@@ -214,13 +213,17 @@ def _fit_network(
     transition = sets.transition
     base = transition.target if setup.method == "ssc" else transition.pooled
     prior = base.numpy()
+    kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
     options: dict[str, Any] = {}
+    small = False
     if isinstance(setup.model, nn.Module):
         module = copy.deepcopy(setup.model)
     elif setup.model == "mlp":
-        options = {"row_shape": list(sets.row_shape), "prior": prior.tolist()}
+        small = is_large(len(kept), setup.method)
+        network = small_network(math.prod(sets.row_shape)) if small else {}
+        options = {"row_shape": list(sets.row_shape), "prior": prior.tolist(), "network": network}
         start = prior[1] if transition.binary else prior
-        module = build_model("mlp", sets.row_shape, start, seed=setup.seed)
+        module = build_model("mlp", sets.row_shape, start, seed=setup.seed, **network)
     else:
         raise InputError(
             "model must be 'auto', 'linear', 'boosting', 'mlp' or a torch module; "
@@ -228,17 +231,11 @@ def _fit_network(
         )
     if setup.method != "ssc" and prior_errors is not None:
         prior_errors = None  # proportion matching has no set posterior to refine priors with
-    kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
-    # Small tables need small batches to take enough steps, tables of millions take enough of them
-    # anyway; proportion matching needs many rows of a set in a batch (see `methods.METHODS`).
-    least = np.clip(len(kept) // 64, 32, 256)
-    batch_size = int(np.clip(len(kept) // 4096, least, 1024)) if setup.method == "ssc" else 1024
-    epochs = min(setup.epochs, max(1, round(ENOUGH_ROWS / len(kept))))
-    recipe = replace(RECIPES["fast"], epochs=epochs, batch_size=batch_size)
+    recipe = recipe_for(len(kept), setup.method, setup.epochs, small=small)
 
     def rows_done(batches: int, all_batches: int, text: str) -> None:
         if progress is not None:
-            total = epochs * len(kept)
+            total = recipe.epochs * len(kept)
             progress(total * batches // all_batches, total, text)
 
     trained = train(

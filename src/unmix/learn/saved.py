@@ -287,6 +287,6 @@ def _rebuild_fit(state: dict[str, Any], weights: bytes, base: Array, refined: Ar
 
     prior = np.array(facts["prior"])
     start = prior[1] if refined.ndim == 1 else prior
-    module = build_model("mlp", facts["row_shape"], start, seed=0)
+    module = build_model("mlp", facts["row_shape"], start, seed=0, **facts.get("network", {}))
     module.load_state_dict({k: torch.from_numpy(v) for k, v in arrays.items()})
     return NetworkFit(module.eval(), facts)
