@@ -259,6 +259,15 @@ def test_other_columns_that_are_not_there_get_the_nearest_guess():
         assert "rows.csv has no column 'sik'; did you mean 'sick'?" in message
 
 
+def test_hidden_layers_that_cannot_be_meant_are_refused():
+    fit = (*FIT, "--model", "mlp", "--hidden")
+    assert "'64' is not LAYERSxUNITS, such as 2x64" in refused(*fit, "64")
+    assert "hidden must be (layers, units)" in refused(*fit, "0x64")
+    assert "hidden is for model 'mlp'; the model is 'linear'" in refused(
+        *FIT, "--model", "linear", "--hidden", "2x64"
+    )
+
+
 def test_a_kept_column_is_not_overwritten():
     rows().assign(prediction=1).to_csv("rows.csv", index=False)
     message = refused(*PREDICT, "--keep", "all")

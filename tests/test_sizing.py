@@ -5,28 +5,41 @@ from sklearn.metrics import roc_auc_score
 
 from test_estimator import label_shift
 from unmix import UnmixClassifier
+from unmix.errors import InputError
 from unmix.learn import learners, sizing
 from unmix.learn.recipes import RECIPES
-from unmix.learn.sizing import is_large, recipe_for, small_network
+from unmix.learn.sizing import check_hidden, hidden_for, recipe_for
 
 
 def test_only_tables_of_millions_get_the_small_network():
-    assert [is_large(n, "ssc") for n in (10, 1_999_999, 2_000_000)] == [False, False, True]
-    assert not is_large(10**9, "proportion")
-    assert [small_network(d)["width"] for d in (1, 20, 25, 100, 5000)] == [48, 48, 64, 208, 304]
+    assert [hidden_for(n, 20) for n in (10, 1_999_999, 2_000_000)] == [(3, 300), (3, 300), (2, 32)]
+    assert [hidden_for(10**7, d)[1] for d in (1, 20, 25, 100, 5000)] == [32, 32, 48, 160, 304]
 
 
 def test_batches_and_epochs_go_with_the_rows():
     fast = RECIPES["fast"]
-    sizes = [recipe_for(n, "ssc", 30, small=False).batch_size for n in (100, 6400, 10**6, 10**7)]
+    sizes = [recipe_for(n, "ssc", 30, fast=False).batch_size for n in (100, 6400, 10**6, 10**7)]
     assert sizes == [32, 100, 256, 1024]
-    assert recipe_for(10**4, "proportion", 30, small=False).batch_size == 1024
-    assert recipe_for(10**4, "ssc", 30, small=False).learning_rate == fast.learning_rate
-    large = recipe_for(10**7, "ssc", 30, small=True)
-    assert (large.batch_size, large.epochs) == (4096, 5)
+    assert recipe_for(10**4, "proportion", 30, fast=False).batch_size == 1024
+    assert recipe_for(10**4, "ssc", 30, fast=False).learning_rate == fast.learning_rate
+    large = recipe_for(10**7, "ssc", 30, fast=True)
+    assert (large.batch_size, large.epochs) == (8192, 5)
     assert large.learning_rate > fast.learning_rate
-    assert recipe_for(10**9, "ssc", 30, small=True).epochs == 1
-    assert recipe_for(10**9, "ssc", 1, small=True).epochs == 1
+    assert recipe_for(3 * 10**6, "ssc", 1, fast=True).batch_size == 500  # few rows, many steps
+    assert recipe_for(10**9, "ssc", 30, fast=True).epochs == 1
+    assert recipe_for(10**7, "proportion", 30, fast=True).learning_rate == fast.learning_rate
+
+
+@pytest.mark.parametrize("hidden", [(0, 5), (2,), (2, 3, 4), "ab", 7, (2, 10**6), (1.5, "x")])
+def test_what_is_no_number_of_layers_and_units_is_refused(hidden):
+    with pytest.raises(InputError, match=r"hidden must be \(layers, units\)"):
+        check_hidden(hidden, "mlp")
+
+
+def test_hidden_layers_are_for_the_mlp():
+    x, sets, _, priors = label_shift(num_sets=4, rows=50)
+    with pytest.raises(InputError, match="hidden is for model 'mlp'; the model is 'auto'"):
+        UnmixClassifier(priors, hidden=(2, 8)).fit(x, sets)
 
 
 @pytest.fixture
@@ -41,18 +54,35 @@ def recipes(monkeypatch):
     return used
 
 
-def test_the_small_network_learns_and_can_be_saved(recipes, tmp_path):
+@pytest.mark.parametrize(("hidden", "expected"), [(None, (2, 32)), ((1, 20), (1, 20))])
+def test_the_small_network_learns_and_can_be_saved(recipes, tmp_path, hidden, expected):
     x, sets, labels, priors = label_shift(num_sets=6, rows=400)
     clf = UnmixClassifier(
-        priors, target_prior=0.5, model="mlp", method="ssc", epochs=10, random_state=0
+        priors,
+        target_prior=0.5,
+        model="mlp",
+        method="ssc",
+        epochs=10,
+        hidden=hidden,
+        random_state=0,
     ).fit(x, sets)
-    assert recipes[-1].batch_size == 128
+    assert recipes[-1].learning_rate == sizing.LARGE_RATE
     module = clf.learner_.fit.module
-    assert (module.width, module.depth, module.dropout) == (48, 2, 0.0)
+    assert (module.depth, module.width, module.dropout) == (*expected, 0.0)
     assert roc_auc_score(labels, clf.decision_function(x)) > 0.85
     clf.save(tmp_path / "model")
     again = UnmixClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.decision_function(x), clf.decision_function(x))
+    assert again.hidden == expected
+
+
+def test_a_small_table_keeps_the_papers_network_unless_told():
+    x, sets, _, priors = label_shift(num_sets=6, rows=100)
+    options = {"model": "mlp", "method": "ssc", "epochs": 1, "random_state": 0}
+    paper = UnmixClassifier(priors, **options).fit(x, sets).learner_.fit.module
+    told = UnmixClassifier(priors, hidden=(2, 8), **options).fit(x, sets).learner_.fit.module
+    assert (paper.depth, paper.width, paper.dropout) == (3, 300, 0.2)
+    assert (told.depth, told.width, told.dropout) == (2, 8, 0.2)
 
 
 def test_a_module_of_ones_own_is_trained_as_on_any_table(recipes):

@@ -67,6 +67,16 @@ def diagnose(
         click.echo(f"{finding.level:8} {finding.message}{cure}")
 
 
+def _layers(ctx: Any, param: Any, value: str | None) -> tuple[int, int] | None:
+    """Return (layers, units) for LAYERSxUNITS."""
+    if value is None:
+        return None
+    layers, _, units = value.lower().partition("x")
+    if not (layers.isdecimal() and units.isdecimal()):
+        raise click.BadParameter(f"{value!r} is not LAYERSxUNITS, such as 2x64.")
+    return int(layers), int(units)
+
+
 @main.command()
 @click.argument("rows", type=click.Path())
 @set_option
@@ -81,6 +91,12 @@ def diagnose(
 )
 @click.option(
     "--method", type=click.Choice(["auto", "ssc", "proportion"]), default="auto", show_default=True
+)
+@click.option(
+    "--hidden",
+    metavar="LAYERSxUNITS",
+    callback=_layers,
+    help="Hidden layers of the mlp, such as 2x64; by the size of the table if left out.",
 )
 @click.option(
     "--prior-error",
@@ -112,6 +128,7 @@ def fit(
     target_prior: float | dict[str, float] | None,
     model: str,
     method: str,
+    hidden: tuple[int, int] | None,
     prior_error: float | None,
     drop: tuple[str, ...],
     held_out: float,
@@ -134,9 +151,11 @@ def fit(
     from unmix.files import atomic_folder
     from unmix.learn.estimator import UnbelievableWarning
     from unmix.learn.saved import write_model
+    from unmix.learn.sizing import check_hidden
     from unmix.learn.streaming import fits_in_memory, is_parquet
     from unmix.report.page import render_report
 
+    check_hidden(hidden, model)
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
     with (
         atomic_folder(output, overwrite=overwrite) as folder,
@@ -158,6 +177,7 @@ def fit(
             "target_prior": target_of(target_prior, priors.classes or (0, 1)),
             "model": model,
             "method": method,
+            "hidden": hidden,
             "prior_error": prior_error,
             "random_state": seed,
         }

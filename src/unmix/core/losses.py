@@ -53,7 +53,7 @@ def ssc_cross_entropy(logits: Tensor, set_index: Tensor, transition: Transition)
     """
     _check(logits, set_index, transition)
     # Index before casting: converting the whole table would cost m at every call.
-    own = _log_mixture(logits, transition.log_joint[set_index])  # log rho_j is part of it
+    own = _log_mixture(logits, transition.log_joint.index_select(0, set_index))  # with log rho_j
     return _log_mixture(logits, transition.log_pooled) - own
 
 
@@ -65,7 +65,7 @@ def ssc_cross_entropy_gradient(logits: Tensor, set_index: Tensor, transition: Tr
         softmax(z + log p/kappa) - softmax(z + log Theta_j/kappa)
     """
     _check(logits, set_index, transition)
-    own = _mixture_posterior(logits, transition.log_sets[set_index])
+    own = _mixture_posterior(logits, transition.log_sets.index_select(0, set_index))
     return _mixture_posterior(logits, transition.log_pooled) - own
 
 

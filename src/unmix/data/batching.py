@@ -28,15 +28,26 @@ def row_order(
     """
     n = len(set_index)
     shuffled = rng.permutation(n)
-    by_set = shuffled[np.argsort(set_index[shuffled], kind="stable")]  # sets one after another
+    by_set = shuffled[_sorted_order(set_index[shuffled])]  # sets one after another
     sizes = np.bincount(set_index)
     rank = np.arange(n) - np.repeat(np.cumsum(sizes) - sizes, sizes)  # place inside the set
     if by == "rows":
         # Spread the rows of each set evenly over the epoch, with a random phase of their own.
         place = (rank + rng.random(n)) / sizes[set_index[by_set]]
-        return np.asarray(by_set[np.argsort(place, kind="stable")])
+        return np.asarray(by_set[_sorted_order(2.0**32 * place)])
     piece = rank // max(1, batch_size // sets_per_batch)
     key = set_index[by_set].astype(np.int64) * (int(piece.max()) + 1) + piece
     _, piece_of_row = np.unique(key, return_inverse=True)
     turn = rng.permutation(int(piece_of_row.max()) + 1)[piece_of_row]
-    return np.asarray(by_set[np.argsort(turn, kind="stable")])
+    return np.asarray(by_set[_sorted_order(turn)])
+
+
+def _sorted_order(key: Array) -> Array:
+    """Return the stable order that sorts numbers in [0, 2^32) by their whole part.
+
+    Two passes over 16 bits each, for which NumPy has a radix sort: several times as fast as sorting
+    the numbers, which took a fifth of the time of a small network.
+    """
+    key = key.astype(np.uint32)
+    low = np.argsort(key.astype(np.uint16), kind="stable")
+    return low[np.argsort((key >> 16).astype(np.uint16)[low], kind="stable")]

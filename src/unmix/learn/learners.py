@@ -23,7 +23,7 @@ from unmix.errors import InputError
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
 from unmix.learn.models import build_model
-from unmix.learn.sizing import is_large, recipe_for, small_network
+from unmix.learn.sizing import Hidden, hidden_for, is_large, recipe_for
 from unmix.learn.training import Progress, logits_of, train
 
 __all__ = [
@@ -61,6 +61,8 @@ class Setup:
     """Of the linear model; None: chosen without labels."""
     epochs: int = 30
     """Of networks, at most; the epoch with the least held-out loss is used."""
+    hidden: Hidden | None = None
+    """Layers and units of the MLP; None: by the size of the table."""
     seed: int = 0
 
     @property
@@ -215,12 +217,13 @@ def _fit_network(
     prior = base.numpy()
     kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
     options: dict[str, Any] = {}
-    small = False
     if isinstance(setup.model, nn.Module):
         module = copy.deepcopy(setup.model)
     elif setup.model == "mlp":
-        small = is_large(len(kept), setup.method)
-        network = small_network(math.prod(sets.row_shape)) if small else {}
+        depth, width = setup.hidden or hidden_for(len(sets), math.prod(sets.row_shape))
+        network: dict[str, Any] = {"depth": depth, "width": width}
+        if is_large(len(sets)):
+            network["dropout"] = 0.0
         options = {"row_shape": list(sets.row_shape), "prior": prior.tolist(), "network": network}
         start = prior[1] if transition.binary else prior
         module = build_model("mlp", sets.row_shape, start, seed=setup.seed, **network)
@@ -231,7 +234,8 @@ def _fit_network(
         )
     if setup.method != "ssc" and prior_errors is not None:
         prior_errors = None  # proportion matching has no set posterior to refine priors with
-    recipe = recipe_for(len(kept), setup.method, setup.epochs, small=small)
+    fast = setup.model == "mlp" and is_large(len(sets))
+    recipe = recipe_for(len(kept), setup.method, setup.epochs, fast=fast)
 
     def rows_done(batches: int, all_batches: int, text: str) -> None:
         if progress is not None:

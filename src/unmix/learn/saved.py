@@ -29,6 +29,7 @@ from unmix.learn.encoding import TableEncoder
 from unmix.learn.learners import Learner, NetworkFit, Setup
 from unmix.learn.linear import LinearFit
 from unmix.learn.models import build_model
+from unmix.learn.sizing import Hidden, check_hidden
 
 if TYPE_CHECKING:
     from unmix.learn.estimator import UnmixClassifier
@@ -165,6 +166,7 @@ def _describe(clf: UnmixClassifier) -> dict[str, Any]:
         "setup": {
             "l2": learner.setup.l2,
             "epochs": learner.setup.epochs,
+            "hidden": learner.setup.hidden,
             "seed": learner.setup.seed,
         },
         "fit": _fit_facts(learner.fit),
@@ -220,6 +222,7 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
         model=state["model"],
         l2=state["setup"]["l2"],
         epochs=state["setup"]["epochs"],
+        hidden=_hidden(state),
     )
     clf.classes_, clf.set_ids_ = classes, tuple(ids)
     clf.stated_priors_ = dict(zip(ids, stated, strict=True))
@@ -234,11 +237,16 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
         clf.feature_names_in_ = np.array(clf.encoder_.columns, dtype=object)
-    setup = Setup(state["model"], state["method"], **state["setup"])
+    setup = Setup(state["model"], state["method"], **state["setup"] | {"hidden": _hidden(state)})
     base = _numbers(state, "base_prior", (len(classes),))
     fit = _rebuild_fit(state, weights, base, refined)
     clf.learner_ = Learner(setup, fit, base, refined, state["history"])
     return clf
+
+
+def _hidden(state: dict[str, Any]) -> Hidden | None:
+    """Return the hidden layers; folders written before they could be chosen say nothing."""
+    return check_hidden(state["setup"].get("hidden"), state["model"])
 
 
 def _numbers(state: dict[str, Any], name: str, shape: tuple[int, ...]) -> Array:

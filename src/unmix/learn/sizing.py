@@ -7,32 +7,40 @@ from typing import Any
 
 import numpy as np
 
+from unmix.errors import InputError
 from unmix.learn.recipes import RECIPES, Recipe
 
-__all__ = ["is_large", "recipe_for", "small_network"]
+__all__ = ["Hidden", "check_hidden", "hidden_for", "is_large", "recipe_for"]
+
+Hidden = tuple[int, int]
+"""Hidden layers, and units in each."""
 
 # Rows that a network sees in all its epochs, if there are so many: beyond it they are fewer.
 ENOUGH_ROWS = 50_000_000
-# From so many rows on a small network that learns fast does at least as well as the paper's, in a
-# tenth of the time (docs/growth.md).
+# From so many rows on a small network that learns fast is about as good as the paper's, in a
+# fraction of the time: docs/growth.md has both.
 MANY_ROWS = 2_000_000
-LEAST_WIDTH, MOST_WIDTH = 48, 304
-LARGE_BATCH, LARGE_RATE = 4096, 6e-3
+PAPER: Hidden = (3, 300)
+LARGE_RATE, LARGE_BATCH, ENOUGH_STEPS = 6e-3, 8192, 6000
 
 
-def is_large(rows: int, method: str) -> bool:
-    """Say whether a table is one for the small network; by `proportion` it was not tried."""
-    return rows >= MANY_ROWS and method == "ssc"
+def is_large(rows: int) -> bool:
+    """Say whether a table has so many rows that a network should learn fast, without dropout.
+
+    Nobody learns millions of rows by heart, so that dropout would only hold it back.
+    """
+    return rows >= MANY_ROWS
 
 
-def small_network(columns: int) -> dict[str, Any]:
-    """Return the options of the MLP for a large table of so many columns."""
-    width = 16 * -(-2 * columns // 16)  # 16 floats are a cache line
-    # Nobody learns millions of rows by heart, so that dropout would only hold it back.
-    return {"width": int(np.clip(width, LEAST_WIDTH, MOST_WIDTH)), "depth": 2, "dropout": 0.0}
+def hidden_for(rows: int, columns: int) -> Hidden:
+    """Return the hidden layers of the network for a table of so many rows and columns."""
+    if not is_large(rows):
+        return PAPER
+    width = 16 * -(-3 * columns // 32)  # 1.5 per column; 16 floats are a cache line
+    return 2, int(np.clip(width, 32, 304))
 
 
-def recipe_for(rows: int, method: str, epochs: int, *, small: bool) -> Recipe:
+def recipe_for(rows: int, method: str, epochs: int, *, fast: bool) -> Recipe:
     """Return how to train a network on a table.
 
     Parameters
@@ -42,14 +50,34 @@ def recipe_for(rows: int, method: str, epochs: int, *, small: bool) -> Recipe:
     method : 'ssc' or 'proportion'
     epochs : int
         At most.
-    small : bool
-        Whether it is the small network of a large table.
+    fast : bool
+        Whether it is our network on a large table, which can take a high rate.
     """
-    recipe = replace(RECIPES["fast"], epochs=min(epochs, max(1, round(ENOUGH_ROWS / rows))))
-    if small:
-        return replace(recipe, batch_size=LARGE_BATCH, learning_rate=LARGE_RATE)
-    # Small tables need small batches to take enough steps, tables of millions take enough of them
-    # anyway; proportion matching needs many rows of a set in a batch (see `methods.METHODS`).
-    least = np.clip(rows // 64, 32, 256)
-    batch_size = int(np.clip(rows // 4096, least, 1024)) if method == "ssc" else 1024
-    return replace(recipe, batch_size=batch_size)
+    epochs = min(epochs, max(1, round(ENOUGH_ROWS / rows)))
+    recipe = replace(RECIPES["fast"], epochs=epochs)
+    if method != "ssc":
+        # Proportion matching needs many rows of a set in a batch (see `methods.METHODS`).
+        return replace(recipe, batch_size=1024)
+    # Small tables need small batches to take enough steps.
+    least = int(np.clip(rows // 64, 32, 256))
+    if fast:
+        batch_size = int(np.clip(epochs * rows // ENOUGH_STEPS, least, LARGE_BATCH))
+        return replace(recipe, batch_size=batch_size, learning_rate=LARGE_RATE)
+    return replace(recipe, batch_size=int(np.clip(rows // 4096, least, 1024)))
+
+
+def check_hidden(hidden: Any, model: Any) -> Hidden | None:
+    """Return hidden layers as they may be, or say what is wrong with them."""
+    if hidden is None:
+        return None
+    if model != "mlp":
+        raise InputError(f"hidden is for model 'mlp'; the model is {model!r}")
+    try:
+        depth, width = (int(number) for number in hidden)
+    except (TypeError, ValueError):
+        depth = width = 0
+    if not (1 <= depth <= 20 and 1 <= width <= 10_000):
+        raise InputError(
+            f"hidden must be (layers, units), at most (20, 10000), such as (2, 64); got {hidden!r}"
+        )
+    return depth, width

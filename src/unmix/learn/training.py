@@ -283,7 +283,7 @@ def _remaining_batches(
         edges = np.linspace(0, len(order), batches + 1).round().astype(int)
         for b in range(first, batches):
             rows = torch.from_numpy(order[edges[b] : edges[b + 1]])
-            yield x.index_select(0, rows), set_index[rows]
+            yield x.index_select(0, rows), set_index.index_select(0, rows)
 
 
 def _note_risk(state: TrainingState, value: float, rate: float) -> None:
