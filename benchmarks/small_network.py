@@ -5,7 +5,7 @@
 Four tables of 20 columns whose surfaces differ: `plain` is that of bigger_than_memory.py, `waves`
 has products and oscillations, `boxes` has edges, `teacher` is a random network of 30 and 15 tanh
 units. Ten sets (plain: 300). Each network sees the same rows as often, on one thread: the one a
-large table gets (two layers of 32 units), a wider one by the same schedule, and the paper's (three
+large table gets (two layers of 48 units), a wider one by the same schedule, and the paper's (three
 layers of 300 units with dropout) by the schedule of smaller tables. Scored by the labels of
 100,000 rows that nobody trained on; `best` is the AUC of the true surface.
 """
@@ -24,7 +24,7 @@ from unmix.learn import sizing
 from unmix.learn.learners import Setup, fit_learner
 
 COLUMNS, SCORED = 20, 100_000
-NETWORKS = {"small": None, "wider": (2, 64), "paper": (3, 300)}
+NETWORKS = {"small": None, "wider": (2, 96), "paper": (3, 300)}
 
 
 def waves(x):

@@ -68,8 +68,7 @@ def made_up():
             "columns": 20,
             "gigabytes": 1.25,
             "fits": [{"model": "linear", "cpu_seconds": 120.0, "peak_mb": 1234.0, "auc": 0.75}],
-            "scan_rate": 2e6,
-            "linear_rate": 5e6,
+            "rates": {"scan": 2e6, "linear": 5e6, "mlp": 1.2e6},
             "compare": [
                 {
                     "model": "mlp",
@@ -95,6 +94,10 @@ def made_up():
     results["many_sets"] = {"rows": 30, "columns": 5, "model": "linear"} | {
         "lines": [{"command": "fit", "num_sets": 1_000_000, "cpu_seconds": 99.0, "peak_mb": 3456.0}]
     }
+    nets = {"small": (0.8, 1.0), "wider": (0.81, 2.0), "paper": (0.82, 30.0)}
+    line = {"surface": "waves", "best": 0.9}
+    line |= {name: dict(zip(("auc", "seconds"), pair, strict=True)) for name, pair in nets.items()}
+    results["small_network"] = {"rows": 9, "epochs": 1, "lines": [line]}
     results = {name: {"machine": MACHINE, **found} for name, found in results.items()}
     return results | {"tried": [{"what": "a | b", "gain": "1 %", "why": "too little"}]}
 
@@ -102,7 +105,7 @@ def made_up():
 def test_the_page_without_any_measurement_has_all_its_sections():
     page, images = build_growth.render_growth_page({})
     assert images == {}
-    assert page.count("Not measured yet.") == len(re.findall(r"^## ", page, re.MULTILINE)) == 9
+    assert page.count("Not measured yet.") == len(re.findall(r"^## ", page, re.MULTILINE)) == 10
 
 
 def test_the_page_shows_what_was_measured():
@@ -118,6 +121,8 @@ def test_the_page_shows_what_was_measured():
     assert "| a \\| b | 1 % | too little |" in page
     assert "| linear | 2 | 50 | 1,234 | 0.750 |" in page
     assert "5.0 million, 2.5 times as many" in page
+    assert "1.2 million, 0.60 times as many" in page
+    assert "| waves | 0.9000 | 0.8000 | 0.8100 | 0.8200 | 1 | 2 | 30 |" in page
     assert "| mlp | sorted by set | 0.7500 0.7600 | 0.7400 0.7500 |" in page
     assert "1.90 times the work of one" in page  # 38 / 20
     assert "1.4 times as fast" in page  # 1 / (1 - 0.3)
@@ -130,13 +135,14 @@ def test_the_page_shows_what_was_measured():
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("bigger_than_memory", 8),
-        ("many_sets", 8),
-        ("growth", 7),
-        ("step_cost", 6),
-        ("against_literal", 7),
-        ("time_to_error", 8),
-        ("tried", 8),
+        ("bigger_than_memory", 9),
+        ("many_sets", 9),
+        ("growth", 8),
+        ("step_cost", 7),
+        ("against_literal", 8),
+        ("time_to_error", 9),
+        ("tried", 9),
+        ("small_network", 9),
     ],
 )
 def test_one_benchmark_alone_fills_its_sections(name, missing):
@@ -171,7 +177,8 @@ def test_the_readme_quotes_the_ratios():
     assert "| the paper's MLP, one process, two threads, share of sgemm | 38 % (plain torch" in page
     assert "| ResNet-32, one process, two threads, share of its best convolution | 50 % |" in page
     assert "| a streamed fit of 1.2 GB, peak memory | linear 1,234 MB |" in page
-    assert "| a pass of a linear fit over shuffled rows, times as fast as a scan | 2.5 |" in page
+    speeds = "linear 2.5, mlp 0.6"
+    assert f"| a pass over shuffled rows, times as fast as a scan | {speeds} |" in page
     assert page.endswith("<!-- end of ratios -->\nb")
     assert "stale" not in page
 

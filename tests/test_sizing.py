@@ -12,8 +12,8 @@ from unmix.learn.sizing import check_hidden, hidden_for, recipe_for
 
 
 def test_only_tables_of_millions_get_the_small_network():
-    assert [hidden_for(n, 20) for n in (10, 1_999_999, 2_000_000)] == [(3, 300), (3, 300), (2, 32)]
-    assert [hidden_for(10**7, d)[1] for d in (1, 20, 25, 100, 5000)] == [32, 32, 48, 160, 304]
+    assert [hidden_for(n, 20) for n in (10, 1_999_999, 2_000_000)] == [(3, 300), (3, 300), (2, 48)]
+    assert [hidden_for(10**7, d)[1] for d in (1, 20, 25, 100, 5000)] == [48, 48, 64, 208, 304]
 
 
 def test_batches_and_epochs_go_with_the_rows():
@@ -54,7 +54,7 @@ def recipes(monkeypatch):
     return used
 
 
-@pytest.mark.parametrize(("hidden", "expected"), [(None, (2, 32)), ((1, 20), (1, 20))])
+@pytest.mark.parametrize(("hidden", "expected"), [(None, (2, 48)), ((1, 20), (1, 20))])
 def test_the_small_network_learns_and_can_be_saved(recipes, tmp_path, hidden, expected):
     x, sets, labels, priors = label_shift(num_sets=6, rows=400)
     clf = UnmixClassifier(

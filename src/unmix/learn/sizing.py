@@ -36,8 +36,8 @@ def hidden_for(rows: int, columns: int) -> Hidden:
     """Return the hidden layers of the network for a table of so many rows and columns."""
     if not is_large(rows):
         return PAPER
-    width = 16 * -(-3 * columns // 32)  # 1.5 per column; 16 floats are a cache line
-    return 2, int(np.clip(width, 32, 304))
+    width = 16 * -(-2 * columns // 16)  # two for each column; 16 floats are a cache line
+    return 2, int(np.clip(width, 48, 304))
 
 
 def recipe_for(rows: int, method: str, epochs: int, *, fast: bool) -> Recipe:
