@@ -450,13 +450,14 @@ def _small_network(found: Results) -> tuple[str, Pictures]:
     ]
     heads = [f"{what}, {net}" for what in ("AUC", "s") for net in ("2 x 48", "2 x 96", "3 x 300")]
     return (
-        "From two million rows on `mlp` has two layers, 2 units for each column but at least 48, "
-        "no dropout, batches of up to 8192 and a high rate; below it is the paper's, three layers "
-        f"of 300 units. Tables of {found['rows']:,} rows and 20 columns, {found['epochs']} epochs, "
-        "one thread; `paper` is trained as on smaller tables. Plain: the table above. Waves: "
-        "products and oscillations. Boxes: edges. Teacher: a random network. Best: the true "
-        "probabilities. Rates and widths were chosen on other draws of plain, waves and boxes, and "
-        "of another teacher, with labels in view. `fit --hidden 2x96` takes other layers "
+        "From two million rows on `mlp` has two layers, two units for each column but at least "
+        "48 and at most 304, no dropout, and with method ssc batches of up to 8192 rows and a "
+        "high rate; below it is the paper's, three layers of 300 units. Tables of "
+        f"{found['rows']:,} rows and 20 columns, {found['epochs']} epochs, one thread; 3 x 300 "
+        "is trained as on smaller tables. Plain: the table above. Waves: products and "
+        "oscillations. Boxes: edges. Teacher: a random network. Best: the true probabilities. "
+        "Rates and widths were chosen on other draws of these surfaces and by another teacher, "
+        "with labels in view. `unmix fit --hidden 2x96` takes other layers "
         "(`benchmarks/small_network.py`).\n\n"
         + markdown_table(("table", "best AUC", *heads), lines, words=1)
     ), []

@@ -123,6 +123,10 @@ def test_only_the_mlp_itself_is_written_out():
     assert not WrittenOut.suits(Doubled(9, width=12))
     assert not WrittenOut.suits(ResNet32())
     assert not WrittenOut.suits(mlp().to("meta"))
+    for name, value in {"momentum": None, "track_running_stats": False, "affine": False}.items():
+        model = mlp()
+        setattr(model.body[1], name, value)
+        assert not WrittenOut.suits(model)
     model = Doubled(9, width=12)
     loss = Gradients(model).add(METHODS["ssc"].risk(transition()), *batch(torch.float32))
     assert not loss.requires_grad

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from unmix.data.batching import row_order
+from unmix.data.batching import _sorted_order, row_order
 from unmix.data.draw import draw_priors, draw_sets, draw_sizes, labeled_sets, perturb_priors
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
@@ -135,3 +135,11 @@ def test_batches_by_sets_hold_few_sets():
     order = row_order(index, 256, np.random.default_rng(0), by="sets", sets_per_batch=4)
     for start in range(0, len(index), 256):
         assert len(np.unique(index[order[start : start + 256]])) <= 4
+
+
+@pytest.mark.parametrize("most", [10, 200_000, 2**32 - 1])
+@pytest.mark.parametrize("dtype", [np.int64, np.float64])
+def test_sorting_by_halves_is_a_stable_sort(most, dtype):
+    key = np.random.default_rng(0).integers(most, size=3000, endpoint=True).astype(dtype)
+    key[:2] = most, 0
+    np.testing.assert_array_equal(_sorted_order(key), np.argsort(key, kind="stable"))

@@ -30,7 +30,9 @@ def test_batches_and_epochs_go_with_the_rows():
     assert recipe_for(10**7, "proportion", 30, fast=True).learning_rate == fast.learning_rate
 
 
-@pytest.mark.parametrize("hidden", [(0, 5), (2,), (2, 3, 4), "ab", 7, (2, 10**6), (1.5, "x")])
+@pytest.mark.parametrize(
+    "hidden", [(0, 5), (2,), (2, 3, 4), "25", 7, (2, 10**6), (1.5, 20), (2, float("inf"))]
+)
 def test_what_is_no_number_of_layers_and_units_is_refused(hidden):
     with pytest.raises(InputError, match=r"hidden must be \(layers, units\)"):
         check_hidden(hidden, "mlp")
@@ -73,7 +75,8 @@ def test_the_small_network_learns_and_can_be_saved(recipes, tmp_path, hidden, ex
     clf.save(tmp_path / "model")
     again = UnmixClassifier.load(tmp_path / "model")
     np.testing.assert_array_equal(again.decision_function(x), clf.decision_function(x))
-    assert again.hidden == expected
+    assert again.hidden == hidden  # what was asked for, so that another fit asks again
+    assert again.learner_.fit.module.width == expected[1]
 
 
 def test_a_small_table_keeps_the_papers_network_unless_told():

@@ -350,6 +350,8 @@ def test_a_network_stopped_in_training_goes_on_to_the_same_bits(files, monkeypat
     monkeypatch.setattr(sizing, "ENOUGH_ROWS", 3000)  # one epoch
     options = ("--model", "mlp", "--stream")
     _, whole = fit(files, "whole", *options)
+    state = json.loads((files / "whole" / "model.json").read_text())
+    assert state["fit"]["network"]["depth"] == (2 if many_rows == 1000 else 3)
     save, saved = Checkpoint.save, []
 
     def killed(self, *state):
@@ -376,6 +378,13 @@ def test_a_network_stopped_in_training_goes_on_to_the_same_bits(files, monkeypat
     _, resumed = fit(files, "cut", *options)
     assert [state[1]["batch"] for state in taken_up if state] == [7]  # and not from the start
     assert resumed == whole
+
+
+def test_hidden_layers_are_those_asked_for(files):
+    fit(files, "net", "--model", "mlp", "--hidden", "2x8")
+    state = json.loads((files / "net" / "model.json").read_text())
+    assert state["fit"]["network"] == {"depth": 2, "width": 8}
+    assert state["hidden"] == [2, 8]
 
 
 def test_boosting_says_that_it_trains_on_a_sample(files, monkeypatch):

@@ -71,10 +71,11 @@ def _layers(ctx: Any, param: Any, value: str | None) -> tuple[int, int] | None:
     """Return (layers, units) for LAYERSxUNITS."""
     if value is None:
         return None
-    layers, _, units = value.lower().partition("x")
-    if not (layers.isdecimal() and units.isdecimal()):
-        raise click.BadParameter(f"{value!r} is not LAYERSxUNITS, such as 2x64.")
-    return int(layers), int(units)
+    try:
+        layers, units = (int(number) for number in value.lower().split("x"))
+    except ValueError:
+        raise click.BadParameter(f"{value[:20]!r} is not LAYERSxUNITS, such as 2x64.") from None
+    return layers, units
 
 
 @main.command()

@@ -34,7 +34,7 @@ def row_order(
     if by == "rows":
         # Spread the rows of each set evenly over the epoch, with a random phase of their own.
         place = (rank + rng.random(n)) / sizes[set_index[by_set]]
-        return np.asarray(by_set[_sorted_order(2.0**32 * place)])
+        return np.asarray(by_set[_sorted_order((2.0**32 - 1) * place)])  # it may round to 1
     piece = rank // max(1, batch_size // sets_per_batch)
     key = set_index[by_set].astype(np.int64) * (int(piece.max()) + 1) + piece
     _, piece_of_row = np.unique(key, return_inverse=True)

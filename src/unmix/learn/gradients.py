@@ -105,8 +105,11 @@ class WrittenOut:
     @staticmethod
     def suits(model: nn.Module) -> TypeGuard[MLP]:
         """Say whether a model is one whose passes are known here."""
-        # What a subclass does is not.
-        return type(model) is MLP and model.head.weight.device.type == "cpu"
+        # What a subclass does is not, nor what a norm does that was changed.
+        if type(model) is not MLP or model.head.weight.device.type != "cpu":
+            return False
+        norms = [layer for layer in model.body if isinstance(layer, nn.BatchNorm1d)]
+        return all(n.momentum is not None and n.track_running_stats and n.affine for n in norms)
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:

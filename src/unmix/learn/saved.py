@@ -29,7 +29,7 @@ from unmix.learn.encoding import TableEncoder
 from unmix.learn.learners import Learner, NetworkFit, Setup
 from unmix.learn.linear import LinearFit
 from unmix.learn.models import build_model
-from unmix.learn.sizing import Hidden, check_hidden
+from unmix.learn.sizing import check_hidden
 
 if TYPE_CHECKING:
     from unmix.learn.estimator import UnmixClassifier
@@ -163,10 +163,10 @@ def _describe(clf: UnmixClassifier) -> dict[str, Any]:
         "encoder": clf.encoder_.to_dict(),
         "named_columns": hasattr(clf, "feature_names_in_"),
         "num_features": int(clf.n_features_in_),
+        "hidden": clf.hidden,
         "setup": {
             "l2": learner.setup.l2,
             "epochs": learner.setup.epochs,
-            "hidden": learner.setup.hidden,
             "seed": learner.setup.seed,
         },
         "fit": _fit_facts(learner.fit),
@@ -222,7 +222,8 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
         model=state["model"],
         l2=state["setup"]["l2"],
         epochs=state["setup"]["epochs"],
-        hidden=_hidden(state),
+        # Folders written before it could be chosen do not say.
+        hidden=check_hidden(state.get("hidden"), state["model"]),
     )
     clf.classes_, clf.set_ids_ = classes, tuple(ids)
     clf.stated_priors_ = dict(zip(ids, stated, strict=True))
@@ -237,16 +238,11 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
         clf.feature_names_in_ = np.array(clf.encoder_.columns, dtype=object)
-    setup = Setup(state["model"], state["method"], **state["setup"] | {"hidden": _hidden(state)})
+    setup = Setup(state["model"], state["method"], **state["setup"])
     base = _numbers(state, "base_prior", (len(classes),))
     fit = _rebuild_fit(state, weights, base, refined)
     clf.learner_ = Learner(setup, fit, base, refined, state["history"])
     return clf
-
-
-def _hidden(state: dict[str, Any]) -> Hidden | None:
-    """Return the hidden layers; folders written before they could be chosen say nothing."""
-    return check_hidden(state["setup"].get("hidden"), state["model"])
 
 
 def _numbers(state: dict[str, Any], name: str, shape: tuple[int, ...]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -71,9 +72,10 @@ def check_hidden(hidden: Any, model: Any) -> Hidden | None:
     if hidden is None:
         return None
     if model != "mlp":
-        raise InputError(f"hidden is for model 'mlp'; the model is {model!r}")
+        name = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
+        raise InputError(f"hidden is for model 'mlp'; the model is {name}")
     try:
-        depth, width = (int(number) for number in hidden)
+        depth, width = (index(number) for number in hidden)
     except (TypeError, ValueError):
         depth = width = 0
     if not (1 <= depth <= 20 and 1 <= width <= 10_000):
