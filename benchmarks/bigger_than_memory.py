@@ -152,7 +152,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rows", type=int, default=50_000_000)
     parser.add_argument("--models", nargs="*", default=["linear", "mlp"])
-    parser.add_argument("--compare-rows", type=int, default=300_000)
+    parser.add_argument("--compare-rows", type=int, nargs="*", default=[300_000, 2_500_000])
     parser.add_argument("--pass-rows", type=int, default=5_000_000)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--output", type=Path, default=RESULTS / "bigger_than_memory.json")
@@ -186,9 +186,11 @@ def main():
         names = ("scan", "linear", "mlp")
         found["rates"] = dict(zip(names, np.median(turns, axis=0).tolist(), strict=True))
         print(found["rates"], flush=True)
-    found["compare"] = compare(
-        folder / "compare", options.compare_rows, options.seeds, options.models
-    )
+    found["compare"] = [
+        line
+        for num_rows in options.compare_rows
+        for line in compare(folder / "compare", num_rows, options.seeds, options.models)
+    ]
     write_results(options, found)
 
 

@@ -423,15 +423,15 @@ def _streamed(found: Results) -> tuple[str, Pictures]:
         lines = [
             [
                 line["model"],
+                f"{line['rows']:,}",
                 "sorted by set" if line["sorted"] else "in random order",
                 *(" ".join(f"{a:.4f}" for a in line[key]) for key in ("streamed", "in_memory")),
             ]
             for line in found["compare"]
         ]
         text += (
-            f"\nThe same rows streamed and in memory ({found['compare'][0]['rows']:,} rows; AUC, "
-            "one number per seed):\n\n"
-            + markdown_table(("model", "file", "streamed", "in memory"), lines, words=2)
+            "\nThe same rows streamed and in memory (AUC, one number per seed):\n\n"
+            + markdown_table(("model", "rows", "file", "streamed", "in memory"), lines, words=3)
         )
     return text, []
 

@@ -123,7 +123,7 @@ def test_the_page_shows_what_was_measured():
     assert "5.0 million, 2.5 times as many" in page
     assert "1.2 million, 0.60 times as many" in page
     assert "| waves | 0.9000 | 0.8000 | 0.8100 | 0.8200 | 1 | 2 | 30 |" in page
-    assert "| mlp | sorted by set | 0.7500 0.7600 | 0.7400 0.7500 |" in page
+    assert "| mlp | 9,000 | sorted by set | 0.7500 0.7600 | 0.7400 0.7500 |" in page
     assert "1.90 times the work of one" in page  # 38 / 20
     assert "1.4 times as fast" in page  # 1 / (1 - 0.3)
     assert "mlp 10.0 kB, 2 million rows" in page  # 16 GB less 310 MB, at 10 kB a row
