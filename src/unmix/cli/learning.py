@@ -156,7 +156,7 @@ def fit(
     from unmix.learn.streaming import fits_in_memory, is_parquet
     from unmix.report.page import render_report
 
-    check_hidden(hidden, model)
+    check_hidden(hidden, model)  # before anything is read
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
     with (
         atomic_folder(output, overwrite=overwrite) as folder,

@@ -217,12 +217,13 @@ def _fit_network(
     prior = base.numpy()
     kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
     options: dict[str, Any] = {}
+    large = setup.model == "mlp" and is_large(len(sets))
     if isinstance(setup.model, nn.Module):
         module = copy.deepcopy(setup.model)
     elif setup.model == "mlp":
         depth, width = setup.hidden or hidden_for(len(sets), math.prod(sets.row_shape))
         network: dict[str, Any] = {"depth": depth, "width": width}
-        if is_large(len(sets)):
+        if large:
             network["dropout"] = 0.0
         options = {"row_shape": list(sets.row_shape), "prior": prior.tolist(), "network": network}
         start = prior[1] if transition.binary else prior
@@ -234,8 +235,7 @@ def _fit_network(
         )
     if setup.method != "ssc" and prior_errors is not None:
         prior_errors = None  # proportion matching has no set posterior to refine priors with
-    fast = setup.model == "mlp" and is_large(len(sets))
-    recipe = recipe_for(len(kept), setup.method, setup.epochs, fast=fast)
+    recipe = recipe_for(len(kept), setup.method, setup.epochs, fast=large)
 
     def rows_done(batches: int, all_batches: int, text: str) -> None:
         if progress is not None:

@@ -163,7 +163,7 @@ def _describe(clf: UnmixClassifier) -> dict[str, Any]:
         "encoder": clf.encoder_.to_dict(),
         "named_columns": hasattr(clf, "feature_names_in_"),
         "num_features": int(clf.n_features_in_),
-        "hidden": clf.hidden,
+        "hidden": check_hidden(clf.hidden, clf.model_),  # plain numbers, whatever was given
         "setup": {
             "l2": learner.setup.l2,
             "epochs": learner.setup.epochs,
