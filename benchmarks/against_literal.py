@@ -26,7 +26,7 @@ from torch.nn import functional
 
 from unmix.data.sets import UnlabeledSets
 from unmix.learn.methods import METHODS
-from unmix.learn.models import build_model
+from unmix.learn.networks import build_model
 from unmix.learn.recipes import RECIPES
 from unmix.learn.training import train
 

@@ -24,10 +24,10 @@ import torch
 from measuring import RESULTS, run_command, write_results
 from sklearn.metrics import roc_auc_score
 
-from unmix.data.priors import read_priors
+from unmix.data.priors import read_rates
 from unmix.data.sets import UnlabeledSets
-from unmix.learn.learners import Setup, fit_learner
 from unmix.learn.linear import fit_linear
+from unmix.learn.models import Setup, fit_learner
 from unmix.learn.streaming import StreamedTable
 
 COLUMNS, SETS, CHUNK = 20, 300, 250_000
@@ -76,7 +76,7 @@ def fit_command(folder, model):
 
 def prepared(folder, scratch):
     """Return a table that is shuffled on disk."""
-    priors = read_priors(folder / "rates.csv", "set")
+    priors = read_rates(folder / "rates.csv", "set")
     path = str(folder / "rows.parquet")
     table = StreamedTable(path, NAMES, "set", priors, False, 0.0, 0, scratch, lambda *_: None)
     table.prepare()

@@ -24,7 +24,7 @@ from unmix.core.transition import Transition
 from unmix.learn import gradients
 from unmix.learn.adam import Adam, flatten
 from unmix.learn.gradients import Gradients, add_gradient
-from unmix.learn.models import build_model, kept_units
+from unmix.learn.networks import build_model, kept_units
 from unmix.learn.padding import padded
 from unmix.learn.recipes import RECIPES
 

@@ -9,7 +9,7 @@ import torch
 from numba import njit
 
 from unmix.learn.gradients import WrittenOut, _product
-from unmix.learn.models import squeeze
+from unmix.learn.networks import squeeze
 
 compiled = njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 NO_BITS = np.empty((0, 0), np.int16)

@@ -42,7 +42,7 @@ from unmix.learn import gradients, training
 from unmix.learn.adam import Adam
 from unmix.learn.augment import Augment
 from unmix.learn.methods import METHODS
-from unmix.learn.models import Dropout, build_model
+from unmix.learn.networks import Dropout, build_model
 from unmix.learn.recipes import RECIPES
 from unmix.learn.state import TrainingState
 

@@ -6,6 +6,7 @@ as the paper does. float64 only; nothing here is stable for extreme values.
 
 import math
 
+import numpy as np
 import torch
 
 
@@ -129,3 +130,26 @@ def theorem_4(m, lipschitz, alpha, rademacher, loss_bound, delta, n):
     return 8 * math.sqrt(2) * m * lipschitz / alpha**2 * rademacher + 2 * loss_bound * math.sqrt(
         math.log(2 / delta) / (2 * n)
     )
+
+
+def anchored(shares, stated, errors):
+    """Refined priors (m, K): the linear map of `shares` that comes nearest to the stated ones.
+
+    Least squares with weights 1 / error^2, an error of at least 0.001; priors without an error
+    stay. Entries near 0 bend away from it by 0.005 log(1 + exp(x / 0.005)).
+    """
+    root = 1 / np.maximum(errors, 1e-3)[:, None]
+    mapping, *_ = np.linalg.lstsq(root * shares, root * stated, rcond=None)
+    bent = 0.005 * np.logaddexp(0, shares @ mapping / 0.005)
+    bent /= bent.sum(axis=1, keepdims=True)
+    return np.where(np.asarray(errors)[:, None] > 0, bent, stated)
+
+
+def distance_from_stated(shares, stated, errors):
+    """What the distance of refined priors from the stated ones costs, summed over sets.
+
+    Errors of K shares that sum to 1: independent ones of variance s^2 K / (K - 1), projected.
+    """
+    classes, free = shares.shape[1], np.asarray(errors) > 0
+    variance = np.asarray(errors)[free] ** 2 * classes / (classes - 1)
+    return (((shares - stated)[free] ** 2).sum(axis=1) / (2 * variance)).sum()

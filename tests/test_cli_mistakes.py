@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from unmix import UnmixClassifier
 from unmix.cli import main
-from unmix.learn.estimator import UnmixClassifier
 
 SHARES = {"s1": "0.2", "s2": "0.5", "s3": "0.8"}
 FIT = ("fit", "rows.csv", "--sets", "region", "--priors", "rates.csv", "-o", "model")
@@ -397,11 +397,11 @@ def test_one_share_is_no_target_prior_of_three_classes():
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        ((*FIT, "--model", "forest"), "'--model': 'forest' is not one of 'auto', 'linear', 'boos"),
-        ((*FIT, "--method", "magic"), "'--method': 'magic' is not one of 'auto', 'ssc', 'propor"),
-        ((*FIT, "--prior-error", "-0.1"), "'--prior-error': -0.1 is not in the range 0<=x<=0.5"),
-        ((*FIT, "--prior-error", "3"), "'--prior-error': 3.0 is not in the range 0<=x<=0.5"),
-        ((*FIT, "--prior-error", "few"), "'--prior-error': 'few' is not a valid float"),
+        ((*FIT, "--model", "forest"), "model must be 'auto', 'linear', 'boosting', 'mlp'"),
+        ((*FIT, "--method", "magic"), "method must be 'auto' or one of the methods; there is no"),
+        ((*FIT, "--prior-error", "-0.1"), "'--prior-error': '-0.1' is not a standard error from 0"),
+        ((*FIT, "--prior-error", "3"), "'--prior-error': '3' is not a standard error from 0"),
+        ((*FIT, "--prior-error", "few"), "'--prior-error': 'few' is not a standard error from 0"),
         ((*FIT, "--held-out", "1"), "'--held-out': 1.0 is not in the range 0<=x<1"),
         ((*FIT, "--held-out", "-0.1"), "'--held-out': -0.1 is not in the range 0<=x<1"),
         ((*FIT, "--seed", "-1"), "'--seed': -1 is not in the range"),

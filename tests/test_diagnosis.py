@@ -132,10 +132,13 @@ def test_pure_sets_inflate_nothing():
 @pytest.mark.parametrize(
     ("priors", "words"),
     [
-        ([31.0, 12.0, 50.0], "set 'north' has 31 and 2 more.*percentages: divide by 100"),
-        ([0.3, 1200.0, 0.5], "set 'south' has 1200.*counts"),
-        ([0.3, -0.1, 0.5], "set 'south' has -0.1"),
-        ([0.3, np.nan, 0.5], "set 'south' has nan.*Fill in"),
+        (
+            [31.0, 12.0, 50.0],
+            "set 'north': 31 is above 1 .2 more.*divide them all by 100",
+        ),
+        ([0.3, 1200.0, 0.5], "set 'south': 1200 is above 1.*counts"),
+        ([0.3, -0.1, 0.5], "set 'south': -0.1 is negative"),
+        ([0.3, np.nan, 0.5], "set 'south': the share is missing.*Fill it in"),
         ([0.4, 0.4, 0.4], "same share.*Add sets"),
     ],
 )
@@ -154,7 +157,7 @@ def test_bad_priors_are_reported_not_raised(priors, words):
 def test_class_shares_that_do_not_sum_to_one_are_reported():
     theta = [[0.2, 0.3, 0.5], [0.6, 0.3, 0.3], [0.1, 0.1, 0.8], [0.3, 0.4, 0.3]]
     found = diagnose(theta, [50] * 4, set_ids=list("abcd"))
-    assert "set 'b' has 1.2" in found.findings[0].message
+    assert "set 'b': the shares of the classes sum to 1.2" in found.findings[0].message
     # A rounded row is no mistake.
     assert diagnose([[0.333, 0.333, 0.333], *np.eye(3)], [50] * 4).usable
 
@@ -218,5 +221,5 @@ def test_narrow_priors_and_large_errors_are_warned_of():
 def test_arrays_that_do_not_go_together_are_refused():
     with pytest.raises(InputError, match="one number per set"):
         diagnose([0.1, 0.9], [100])
-    with pytest.raises(InputError, match="shape of set_priors"):
+    with pytest.raises(InputError, match="one standard error per set"):
         diagnose([0.1, 0.9], [100, 100], prior_errors=[0.1])

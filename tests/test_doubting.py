@@ -7,11 +7,10 @@ from scipy.special import logsumexp
 
 from test_boosting import truth_and_logits
 from test_training import QUICK, small_model, small_sets
-from unmix.learn import refining
+from unmix.learn import prior_check, refined_priors
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.doubting import train_doubting
 from unmix.learn.methods import METHODS
-from unmix.learn.refining import estimate_prior_error
+from unmix.learn.prior_check import estimate_prior_error, train_checking_priors
 from unmix.learn.training import train
 from unmix.studies.cell import Cell, run_cell
 
@@ -79,10 +78,10 @@ def test_right_priors_that_are_rare_or_close_together_are_not_doubted(low, high)
 def test_the_likelihood_is_the_integral_over_the_true_priors(monkeypatch):
     true, set_index, logits = truth_and_logits(num_sets=3, size=60)
     stated = noisy(true, 0.2, seed=1)
-    monkeypatch.setattr(refining, "SHIFT", 1e-9)  # the logits as they are
-    monkeypatch.setattr(refining, "STRETCH", 1e-9)
+    monkeypatch.setattr(refined_priors, "SHIFT", 1e-9)  # the logits as they are
+    monkeypatch.setattr(refined_priors, "STRETCH", 1e-9)
     seen = {}
-    monkeypatch.setattr(refining, "_likeliest", lambda values: seen.update(values) or 0.0)
+    monkeypatch.setattr(prior_check, "_likeliest", lambda values: seen.update(values) or 0.0)
     estimated(stated, set_index, logits)
     # All three priors at once, and the pooled one that belongs to them.
     grid = (np.arange(100) + 0.5) / 100
@@ -116,7 +115,9 @@ def same(mine, theirs):
 
 def test_right_priors_are_believed_to_the_same_bits_as_without_a_look():
     kept, held_out = split(small_sets(num_sets=6))
-    trained, error = train_doubting(small_model(kept), kept, SSC, RECIPE, held_out=held_out, seed=3)
+    trained, error = train_checking_priors(
+        small_model(kept), kept, SSC, RECIPE, held_out=held_out, seed=3
+    )
     plain = train(small_model(kept), kept, SSC, RECIPE, held_out=held_out, seed=3)
     assert error == 0
     assert same(trained.model, plain.model)
@@ -126,7 +127,9 @@ def test_right_priors_are_believed_to_the_same_bits_as_without_a_look():
 
 def test_wrong_priors_are_learned_from_the_start_with_the_error_found():
     kept, held_out = split(small_sets(num_sets=12, prior_noise=0.2))
-    trained, error = train_doubting(small_model(kept), kept, SSC, RECIPE, held_out=held_out, seed=3)
+    trained, error = train_checking_priors(
+        small_model(kept), kept, SSC, RECIPE, held_out=held_out, seed=3
+    )
     assert 0.1 <= error <= 0.3
     told = train(
         small_model(kept),
@@ -155,7 +158,7 @@ def test_a_doubting_run_goes_on_from_its_checkpoints(tmp_path, noise):
             if len(calls) == stop_at:
                 raise KeyboardInterrupt
 
-        return train_doubting(
+        return train_checking_priors(
             small_model(kept),
             kept,
             SSC,

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from unmix import UnmixClassifier
 from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.estimator import UnbelievableWarning
+from unmix.learn.estimator import NotShownWarning
 
 NOT_Y = "the second argument is called sets, not y: it holds set ids, not labels"
 EXPECTED_FAILURES = {"check_fit_score_takes_y": NOT_Y, "check_n_features_in_after_fitting": NOT_Y}
@@ -93,7 +93,7 @@ def test_sets_that_cannot_answer_are_said_to_in_plain_words():
     priors = {j: p for j, p in enumerate(rng.uniform(0.4, 0.6, 20))}
     sets = np.repeat(list(priors), 100)
     x = rng.normal(size=(2000, 4))  # the features know nothing
-    with pytest.warns(UnbelievableWarning, match="cannot answer the question"):
+    with pytest.warns(NotShownWarning, match="cannot answer the question"):
         UnmixClassifier(priors, model="linear", random_state=0).fit(x, sets)
 
 

@@ -389,12 +389,15 @@ def test_nothing_of_size_rows_times_sets_is_built():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"set_priors": [0.2, 0.5, 31.0]}, "set 'c' has 31.*divide by 100"),
+        ({"set_priors": [0.2, 0.5, 31.0]}, "set 'c': 31 is above 1.*divide them all by 100"),
         ({"set_priors": [0.2, 0.5]}, "set_ids must name all 2 sets"),
         ({"set_priors": np.full((3, 3), 1 / 3)}, "same number of classes"),
-        ({"prior_errors": [0.1, -0.1, 0.1]}, "set 'b' has -0.1"),
-        ({"prior_errors": [0.1]}, "shape of set_priors"),
-        ({"target_prior": 1.2}, "target_prior must lie inside"),
+        (
+            {"prior_errors": [0.1, -0.1, 0.1]},
+            "set 'b': a standard error .* not -0.1",
+        ),
+        ({"prior_errors": [0.1]}, "one standard error per set"),
+        ({"target_prior": 1.2}, "target_prior must lie strictly"),
         ({"confidence": 95}, "try 0.95"),
         ({"labels": [0, 1, 0, 1, 0, 2]}, "row 5 holds 2"),
         ({"labels": [1, 1, 1, 1, 1, 1]}, "no row of class 0"),

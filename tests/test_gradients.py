@@ -8,9 +8,9 @@ from test_training import QUICK, small_sets
 from unmix.core.transition import Transition
 from unmix.learn import gradients
 from unmix.learn.gradients import Gradients, WrittenOut
-from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import METHODS
-from unmix.learn.models import MLP, ResNet32
+from unmix.learn.networks import MLP, ResNet32
+from unmix.learn.refined_priors import RefiningNetwork
 from unmix.learn.training import train
 
 SETS = 5
@@ -99,10 +99,10 @@ def test_more_classes_than_two(name):
 def test_learned_priors_get_their_gradients_too():
     results = []
     for way in (ours, by_autograd):
-        model = LearnedPriors(mlp(torch.float32), transition(), np.full(SETS, 0.1), 1000).train()
+        model = RefiningNetwork(mlp(torch.float32), transition(), np.full(SETS, 0.1), 1000).train()
         results.append(after(model, METHODS["ssc"].risk(model.transition()), way, times=1))
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-6)
-    assert results[0][1]["prior_logits"].abs().max() > 0
+    assert results[0][1]["prior_steps"].abs().max() > 0
 
 
 def test_rows_that_are_not_numbers_are_not_hidden():

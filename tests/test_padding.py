@@ -7,7 +7,7 @@ import torch
 from test_training import QUICK, small_sets
 from unmix.learn import padding, training
 from unmix.learn.methods import METHODS
-from unmix.learn.models import MLP, ResNet32
+from unmix.learn.networks import MLP, ResNet32
 from unmix.learn.padding import padded, unpad
 from unmix.learn.recipes import RECIPES
 from unmix.learn.training import train

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from unmix.core.penalties import vat_penalty
-from unmix.learn.models import MLP
+from unmix.learn.networks import MLP
 
 
 class Line(torch.nn.Module):

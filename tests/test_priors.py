@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unmix.data.priors import Priors, match_sets, read_priors
+from unmix.data.priors import Priors, match_sets, read_rates
 from unmix.errors import IdentifiabilityError, InputError
 
 
@@ -37,10 +37,10 @@ def error_of(function, *arguments, **options):
 
 def test_one_column_of_shares(priors_file):
     path = priors_file("region,share\nnorth,0.31\nsouth,.12\neast,0\nwest,1\n")
-    priors = read_priors(path, "region")
+    priors = read_rates(path, "region")
     assert priors.set_ids == ("north", "south", "east", "west")
     assert priors.set_priors.tolist() == [0.31, 0.12, 0.0, 1.0]
-    assert priors.set_priors.dtype == np.float64
+    assert priors.set_priors.matrix.dtype == np.float64
     assert priors.classes is None
     assert priors.standard_errors is None
     assert priors.source == str(path)
@@ -48,32 +48,32 @@ def test_one_column_of_shares(priors_file):
 
 
 def test_set_ids_stay_exactly_what_is_written(priors_file):
-    priors = read_priors(priors_file('set,p\n007,.1\nNA,.2\n1.0,.3\n" x",.4\nnull,.5\n'))
+    priors = read_rates(priors_file('set,p\n007,.1\nNA,.2\n1.0,.3\n" x",.4\nnull,.5\n'))
     assert priors.set_ids == ("007", "NA", "1.0", " x", "null")
 
 
 def test_the_column_set_is_found_without_being_named(priors_file):
-    assert read_priors(priors_file("share,set\n.1,a\n.2,b\n")).set_ids == ("a", "b")
-    assert read_priors(priors_file("share,set\n.1,a\n.2,b\n"), "region").set_ids == ("a", "b")
+    assert read_rates(priors_file("share,set\n.1,a\n.2,b\n")).set_ids == ("a", "b")
+    assert read_rates(priors_file("share,set\n.1,a\n.2,b\n"), "region").set_ids == ("a", "b")
     both = priors_file("region,set\nn,.1\ns,.2\n")
-    assert read_priors(both, "region").set_ids == ("n", "s")
+    assert read_rates(both, "region").set_ids == ("n", "s")
 
 
 def test_semicolons_tabs_and_parquet_are_read_alike(priors_file, tmp_path):
     expected = [0.31, 0.12]
     for content in ("set;share\na;0.31\nb;0.12\n", "set\tshare\na\t0.31\nb\t0.12\n"):
-        assert read_priors(priors_file(content)).set_priors.tolist() == expected
+        assert read_rates(priors_file(content)).set_priors.tolist() == expected
     path = tmp_path / "rates.parquet"
     for dtype in (pa.float32(), pa.float64()):
         pq.write_table(pa.table({"set": [7, 8], "share": pa.array(expected, dtype)}), path)
-        priors = read_priors(path)
+        priors = read_rates(path)
         assert priors.set_priors.tolist() == expected
         assert priors.set_ids == ("7", "8")
 
 
 def test_shares_with_standard_errors(priors_file):
     for name in ("se", "Std Error", "standard_error", "stderr"):
-        priors = read_priors(priors_file(f"set,{name},rate\na,0.01,0.3\nb,0,0.5\n"))
+        priors = read_rates(priors_file(f"set,{name},rate\na,0.01,0.3\nb,0,0.5\n"))
         assert priors.set_priors.tolist() == [0.3, 0.5]
         assert priors.standard_errors.tolist() == [0.01, 0.0]
         assert priors.classes is None
@@ -85,7 +85,7 @@ def test_shares_with_standard_errors(priors_file):
 )
 def test_counts_give_shares_and_standard_errors(priors_file, positives, total):
     path = priors_file(f"set,{total},{positives}\na,5,0\nb,400,100\nc,5,5\n")
-    priors = read_priors(path)
+    priors = read_rates(path)
     assert priors.set_priors.tolist() == [0.0, 0.25, 1.0]
     # Beta(k + 1/2, n - k + 1/2): variance a b / ((a + b)^2 (a + b + 1)), by hand
     expected = np.sqrt([0.5 * 5.5 / (36 * 7), 100.5 * 300.5 / (401**2 * 402), 5.5 * 0.5 / (36 * 7)])
@@ -95,43 +95,43 @@ def test_counts_give_shares_and_standard_errors(priors_file, positives, total):
 
 def test_one_column_per_class(priors_file):
     path = priors_file("set,flu,cold,none\na,.2,.3,.5\nb,.1,.1,.8\n")
-    priors = read_priors(path)
+    priors = read_rates(path)
     assert priors.classes == ("flu", "cold", "none")
     np.testing.assert_allclose(priors.set_priors, [[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], rtol=1e-15)
     assert priors.standard_errors is None
-    chosen = read_priors(path, classes=("none", "flu", "cold"))
+    chosen = read_rates(path, classes=("none", "flu", "cold"))
     assert chosen.classes == ("none", "flu", "cold")
     np.testing.assert_allclose(chosen.set_priors[0], [0.5, 0.2, 0.3], rtol=1e-15)
 
 
 def test_named_classes_leave_other_columns_alone(priors_file):
     path = priors_file("set,remark,flu,none,n\na,x,.2,.8,10\nb,y,.1,.9,20\n")
-    assert read_priors(path, classes=["flu", "none"]).classes == ("flu", "none")
-    assert "no column 'cold'" in error_of(read_priors, path, classes=["flu", "cold"])
-    assert "two classes" in error_of(read_priors, path, classes=["flu"])
+    assert read_rates(path, classes=["flu", "none"]).classes == ("flu", "none")
+    assert "no column 'cold'" in error_of(read_rates, path, classes=["flu", "cold"])
+    assert "two classes" in error_of(read_rates, path, classes=["flu"])
 
 
 @pytest.mark.parametrize("names", ["no,yes", "0,1", "Negative,Positive", "false,true", "neg,pos"])
 def test_two_classes_are_binary_if_their_names_leave_no_doubt(priors_file, names):
-    priors = read_priors(priors_file(f"set,{names}\na,.8,.2\nb,.4,.6\n"))
+    priors = read_rates(priors_file(f"set,{names}\na,.8,.2\nb,.4,.6\n"))
     assert priors.classes is None
     np.testing.assert_allclose(priors.set_priors, [0.2, 0.6], rtol=1e-15)
     swapped = ",".join(reversed(names.split(",")))
-    priors = read_priors(priors_file(f"set,{swapped}\na,.2,.8\nb,.6,.4\n"))
+    priors = read_rates(priors_file(f"set,{swapped}\na,.2,.8\nb,.6,.4\n"))
     np.testing.assert_allclose(priors.set_priors, [0.2, 0.6], rtol=1e-15)
 
 
 def test_two_other_classes_stay_two_classes(priors_file):
-    priors = read_priors(priors_file("set,cat,dog\na,.8,.2\nb,.4,.6\n"))
+    priors = read_rates(priors_file("set,cat,dog\na,.8,.2\nb,.4,.6\n"))
     assert priors.classes == ("cat", "dog")
     assert priors.set_priors.shape == (2, 2)
 
 
 def test_rounded_class_shares_are_scaled_and_others_refused(priors_file):
-    priors = read_priors(priors_file("set,a,b,c\nx,.333,.333,.333\ny,.5,.3,.2\n"))
+    priors = read_rates(priors_file("set,a,b,c\nx,.333,.333,.333\ny,.5,.3,.2\n"))
     np.testing.assert_allclose(priors.set_priors[0], 1 / 3, rtol=1e-15)
-    np.testing.assert_allclose(priors.set_priors.sum(axis=1), 1, rtol=1e-15)
-    message = error_of(read_priors, priors_file("set,a,b\nx,.5,.5\ny,.5,.4\n"))
+    np.testing.assert_allclose(priors.set_priors.matrix.sum(axis=1), 1, rtol=1e-15)
+    message = error_of(read_rates, priors_file("set,a,b\nx,.5,.5\ny,.5,.4\n"))
     assert "set 'y'" in message
     assert "sum to 0.9" in message
 
@@ -158,14 +158,14 @@ def test_rounded_class_shares_are_scaled_and_others_refused(priors_file):
 )
 def test_a_share_that_is_none_names_file_column_set_value_and_cure(priors_file, cell, said):
     message = error_of(
-        read_priors, priors_file(f"region,share\nnorth,0.5\nsouth,{cell}\n"), "region"
+        read_rates, priors_file(f"region,share\nnorth,0.5\nsouth,{cell}\n"), "region"
     )
     assert "rates.csv, column 'share', set 'south': " in message
     assert said in message
 
 
 def test_a_share_that_arithmetic_left_just_above_one_is_one(priors_file):
-    priors = read_priors(priors_file("set,p\na,1.0000000000000002\nb,0.5\n"))
+    priors = read_rates(priors_file("set,p\na,1.0000000000000002\nb,0.5\n"))
     assert priors.set_priors.tolist() == [1.0, 0.5]
 
 
@@ -181,7 +181,7 @@ def test_a_share_that_arithmetic_left_just_above_one_is_one(priors_file):
     ],
 )
 def test_counts_that_cannot_be_are_refused(priors_file, line, said):
-    message = error_of(read_priors, priors_file(f"set,positives,total\na,1,5\nb,{line}\n"))
+    message = error_of(read_rates, priors_file(f"set,positives,total\na,1,5\nb,{line}\n"))
     assert "rates.csv" in message
     assert "set 'b'" in message
     assert said in message
@@ -197,7 +197,7 @@ def test_counts_that_cannot_be_are_refused(priors_file, line, said):
     ],
 )
 def test_standard_errors_that_cannot_be_are_refused(priors_file, cell, said):
-    message = error_of(read_priors, priors_file(f"set,share,se\na,.1,.1\nb,.2,{cell}\n"))
+    message = error_of(read_rates, priors_file(f"set,share,se\na,.1,.1\nb,.2,{cell}\n"))
     assert "column 'se', set 'b'" in message
     assert said in message
 
@@ -205,13 +205,13 @@ def test_standard_errors_that_cannot_be_are_refused(priors_file, cell, said):
 def test_columns_without_a_clear_meaning_are_refused(priors_file):
     for header in ("set,share,n", "set,positives,total,share", "set,share,x,y", "set,se,a,b"):
         cells = ",".join([".5"] * header.count(","))
-        message = error_of(read_priors, priors_file(f"{header}\na,{cells}\nb,{cells}\n"))
+        message = error_of(read_rates, priors_file(f"{header}\na,{cells}\nb,{cells}\n"))
         assert "cannot tell what the columns" in message
         assert "'standard_error'" in message
 
 
 def test_a_remark_among_class_shares_is_named(priors_file):
-    message = error_of(read_priors, priors_file("set,name,x\n09,Bavaria,.5\n10,Hesse,.4\n"))
+    message = error_of(read_rates, priors_file("set,name,x\n09,Bavaria,.5\n10,Hesse,.4\n"))
     assert "column 'name', set '09': 'Bavaria' is not a number" in message
     assert "remove the column" in message
 
@@ -221,48 +221,48 @@ def test_a_remark_among_class_shares_is_named(priors_file):
 
 def test_an_absent_set_column_lists_the_columns(priors_file):
     path = priors_file("Region,share\na,.1\nb,.2\n")
-    message = error_of(read_priors, path, "region")
+    message = error_of(read_rates, path, "region")
     assert "no set column 'region' (did you mean 'Region'?)" in message
     assert "'Region', 'share'" in message
-    assert "no set column 'set'" in error_of(read_priors, path)
+    assert "no set column 'set'" in error_of(read_rates, path)
 
 
 def test_a_file_of_ids_alone_is_refused(priors_file):
-    assert "no column besides the set column" in error_of(read_priors, priors_file("set\na\nb\n"))
+    assert "no column besides the set column" in error_of(read_rates, priors_file("set\na\nb\n"))
 
 
 def test_an_empty_set_id_names_the_line(priors_file, tmp_path):
-    message = error_of(read_priors, priors_file("set,share\na,.1\n\n,.2\n"))
+    message = error_of(read_rates, priors_file("set,share\na,.1\n\n,.2\n"))
     assert "line 4 of" in message
     assert "empty set id" in message
     path = tmp_path / "rates.parquet"
     pq.write_table(pa.table({"set": ["a", None], "share": [0.1, 0.2]}), path)
-    assert "row 2 of" in error_of(read_priors, path)
+    assert "row 2 of" in error_of(read_rates, path)
 
 
 def test_repeated_sets_are_worded_by_whether_they_agree(priors_file):
-    message = error_of(read_priors, priors_file("set,share\na,.1\nb,.2\na,.1\n"))
+    message = error_of(read_rates, priors_file("set,share\na,.1\nb,.2\na,.1\n"))
     assert "lists set 'a' more than once, in line 2 and line 4, with the same values" in message
-    message = error_of(read_priors, priors_file("set,share\na,.1\nb,.2\na,.3\n"))
+    message = error_of(read_rates, priors_file("set,share\na,.1\nb,.2\na,.3\n"))
     assert "with different values ('share': '.1' and '.3'); keep the right one" in message
 
 
 def test_one_set_or_none_is_too_few(priors_file):
-    assert "at least two sets" in error_of(read_priors, priors_file("set,share\na,.1\n"))
-    assert "no rows" in error_of(read_priors, priors_file("set,share\n"))
+    assert "at least two sets" in error_of(read_rates, priors_file("set,share\na,.1\n"))
+    assert "no rows" in error_of(read_rates, priors_file("set,share\n"))
     assert "at least two sets" in error_of(Priors.from_mapping, {})
 
 
 def test_equal_priors_are_not_identifiable(priors_file):
     with pytest.raises(IdentifiabilityError, match=r"all 2 sets .* the same prior \(0.3\)"):
-        read_priors(priors_file("set,share\na,.3\nb,0.30\n"))
-    with pytest.raises(IdentifiabilityError, match=r"the same prior \(0.3, 0.7\)"):
+        read_rates(priors_file("set,share\na,.3\nb,0.30\n"))
+    with pytest.raises(IdentifiabilityError, match=r"the same prior \(0.7\)"):
         Priors.from_mapping({"a": {"x": 0.3, "y": 0.7}, "b": {"y": 0.7, "x": 0.3}})
 
 
 def test_broken_files_are_named_like_any_table(priors_file, tmp_path):
-    assert "no such file" in error_of(read_priors, tmp_path / "gone.csv")
-    message = error_of(read_priors, priors_file("set,share\na,0,31\nb,0,12\n"))
+    assert "no such file" in error_of(read_rates, tmp_path / "gone.csv")
+    message = error_of(read_rates, priors_file("set,share\na,0,31\nb,0,12\n"))
     assert "line 2 of" in message
     assert "3 values where the header has 2" in message
 
@@ -409,7 +409,7 @@ def test_a_prior_without_rows_is_an_error_unless_dropped_or_kept(priors):
 
 
 def test_kept_sets_bring_all_that_is_known_about_them(priors_file):
-    priors = read_priors(priors_file("set,cases,n\na,1,4\nb,2,4\nc,4,4\n")).keep(["c", "a"])
+    priors = read_rates(priors_file("set,cases,n\na,1,4\nb,2,4\nc,4,4\n")).keep(["c", "a"])
     assert priors.set_ids == ("c", "a")
     assert priors.set_priors.tolist() == [1.0, 0.25]
     np.testing.assert_allclose(priors.standard_errors[0], np.sqrt(4.5 * 0.5 / (25 * 6)))

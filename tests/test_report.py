@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from unmix import UnmixClassifier
 from unmix.assess.evaluation import evaluate
 from unmix.assess.judgement import ScoreHistogram, judge
-from unmix.learn.estimator import UnmixClassifier
+from unmix.core.class_shares import ClassShares
+from unmix.learn.methods import METHODS
 from unmix.report.figures import pictures_of
 from unmix.report.page import render_report
 from unmix.report.tables import MOST_ROWS, misfit_rows
@@ -54,6 +56,10 @@ class StandIn:
         self.method_, self.model_ = method, rest.get("model", "linear")
         self.leave_sets_out_ = dict(hidden)
         self.history_ = list(rest.get("history", ()))
+
+        self.refined_ = "refined" in rest
+        self.method_row_ = METHODS[method]
+        self.shares_ = ClassShares(np.stack([*priors.values()]))
 
         self.learner_ = SimpleNamespace(base_prior=self.target_prior_)
 
@@ -353,6 +359,7 @@ def test_refined_shares_and_the_learning_curve_are_shown_only_if_there_are_any(
         histograms=(),
         leave_sets_out={},
         prior_errors=(0.02,) * 50,
+        refined=True,
         refined_priors=tuple(p + 0.125 * (j == 7) for j, p in enumerate(misfit.stated_priors)),
     )
     (picture,) = pictures_of(refined)

@@ -180,7 +180,7 @@ def test_bad_rows_are_named(logits, index, message):
         check_rows(logits, index, 2)
 
 
-@pytest.mark.parametrize("target", [0.0, 1.0, 1.5, [0.5, 0.5]])
+@pytest.mark.parametrize("target", [0.0, 1.0, 1.5, [0.2, 0.3, 0.5]])
 def test_a_target_prior_without_meaning_is_refused(target):
     with pytest.raises(InputError, match="target_prior"):
         share_by_likelihood([0.0], [0], 1, target)

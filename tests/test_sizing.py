@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -6,9 +8,10 @@ from sklearn.metrics import roc_auc_score
 from test_estimator import label_shift
 from unmix import UnmixClassifier
 from unmix.errors import InputError
-from unmix.learn import learners, sizing
+from unmix.learn import network_models, network_size
+from unmix.learn.methods import METHODS
+from unmix.learn.network_size import check_hidden, hidden_for, recipe_for
 from unmix.learn.recipes import RECIPES
-from unmix.learn.sizing import check_hidden, hidden_for, recipe_for
 
 
 def test_only_tables_of_millions_get_the_small_network():
@@ -16,18 +19,36 @@ def test_only_tables_of_millions_get_the_small_network():
     assert [hidden_for(10**7, d)[1] for d in (1, 20, 25, 100, 5000)] == [48, 48, 64, 208, 304]
 
 
+class Table(SimpleNamespace):
+    """Only how many rows there are, and how many in each set, is looked at."""
+
+    def __len__(self):
+        return self.rows
+
+    @property
+    def set_sizes(self):
+        return np.full(self.num_sets, self.rows // self.num_sets)
+
+
+def recipe(rows, method="ssc", epochs=30, *, fast=False, num_sets=2):
+    return recipe_for(Table(rows=rows, num_sets=num_sets), METHODS[method], epochs, fast=fast)
+
+
 def test_batches_and_epochs_go_with_the_rows():
     fast = RECIPES["fast"]
-    sizes = [recipe_for(n, "ssc", 30, fast=False).batch_size for n in (100, 6400, 10**6, 10**7)]
-    assert sizes == [32, 100, 256, 1024]
-    assert recipe_for(10**4, "proportion", 30, fast=False).batch_size == 1024
-    assert recipe_for(10**4, "ssc", 30, fast=False).learning_rate == fast.learning_rate
-    large = recipe_for(10**7, "ssc", 30, fast=True)
+    assert [recipe(n).batch_size for n in (100, 6400, 10**6, 10**7)] == [32, 100, 256, 1024]
+    assert recipe(10**4).learning_rate == fast.learning_rate
+    large = recipe(10**7, fast=True)
     assert (large.batch_size, large.epochs) == (8192, 5)
     assert large.learning_rate > fast.learning_rate
-    assert recipe_for(3 * 10**6, "ssc", 1, fast=True).batch_size == 500  # few rows, many steps
-    assert recipe_for(10**9, "ssc", 30, fast=True).epochs == 1
-    assert recipe_for(10**7, "proportion", 30, fast=True).learning_rate == fast.learning_rate
+    assert recipe(3 * 10**6, epochs=1, fast=True).batch_size == 500  # few rows, many steps
+    assert recipe(10**9, fast=True).epochs == 1
+    assert recipe(10**7, "proportion", fast=True).learning_rate == fast.learning_rate
+
+
+def test_batches_of_methods_that_match_shares_hold_whole_sets_if_these_are_small():
+    sizes = [recipe(10**4, "proportion", num_sets=m).batch_size for m in (2, 100, 300, 1000)]
+    assert sizes == [1024, 800, 264, 256]
 
 
 @pytest.mark.parametrize(
@@ -47,11 +68,13 @@ def test_hidden_layers_are_for_the_mlp():
 @pytest.fixture
 def recipes(monkeypatch):
     """Make a few hundred rows a large table, and note how networks are trained."""
-    monkeypatch.setattr(sizing, "MANY_ROWS", 500)
-    monkeypatch.setattr(sizing, "LARGE_BATCH", 128)
-    used, train = [], learners.train
+    monkeypatch.setattr(network_size, "MANY_ROWS", 500)
+    monkeypatch.setattr(network_size, "LARGE_BATCH", 128)
+    used, train = [], network_models.train_in_stages
     monkeypatch.setattr(
-        learners, "train", lambda *args, **kw: used.append(args[3]) or train(*args, **kw)
+        network_models,
+        "train_in_stages",
+        lambda *args, **kw: used.append(args[3]) or train(*args, **kw),
     )
     return used
 
@@ -68,7 +91,7 @@ def test_the_small_network_learns_and_can_be_saved(recipes, tmp_path, hidden, ex
         hidden=hidden,
         random_state=0,
     ).fit(x, sets)
-    assert recipes[-1].learning_rate == sizing.LARGE_RATE
+    assert recipes[-1].learning_rate == network_size.LARGE_RATE
     module = clf.learner_.fit.module
     assert (module.depth, module.width, module.dropout) == (*expected, 0.0)
     assert roc_auc_score(labels, clf.decision_function(x)) > 0.85

@@ -243,6 +243,7 @@ def test_the_digest_covers_every_module_that_a_run_loads():
     neutral = {
         "unmix.errors",
         "unmix.files",
+        "unmix.core.assumptions",
         "unmix.core.shares",
         "unmix.core.simplex",
         "unmix.studies.code",
@@ -250,7 +251,8 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.data.wording",
         "unmix.learn.checkpoint",
         "unmix.learn.fisher_table",
-        "unmix.learn.refining",
+        "unmix.learn.models",
+        "unmix.learn.network_size",
         *(f"unmix.assess.{name}" for name in ("priors", "rates", "worth")),
     }
     assert digested <= set(loaded.split())

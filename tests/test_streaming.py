@@ -13,14 +13,16 @@ from unmix.data import shuffled
 from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets, scatter_rows, scattered_parts
+from unmix.data.tables import open_table
 from unmix.errors import InputError
-from unmix.learn import lbfgs, sizing, streaming, training
+from unmix.learn import lbfgs, network_size, streaming, table_source, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.choosing import leave_sets_out
 from unmix.learn.encoding import TableEncoder, TableSummary
-from unmix.learn.learners import Setup, fit_learner
 from unmix.learn.linear import fit_linear
-from unmix.learn.streaming import StreamedTable, fits_in_memory, scratch_folder
+from unmix.learn.models import Setup, fit_learner
+from unmix.learn.streaming import StreamedTable, scratch_folder
+from unmix.learn.table_source import fits_in_memory
 
 NUM_SETS = 12
 
@@ -52,7 +54,7 @@ def files(tmp_path):
 def streamed_table(files, **changes):
     _, priors = table_of_sets()
     options = {
-        "path": str(files / "rows.parquet"),
+        "source": str(files / "rows.parquet"),
         "columns": ["a", "b", "c", "colour"],
         "set_column": "region",
         "priors": Priors(tuple(f"r{j}" for j in range(NUM_SETS)), priors),
@@ -262,11 +264,11 @@ def test_the_samples_are_bounded_whatever_the_table(files, monkeypatch):
 
 def test_csv_and_small_parquet_are_read_whole(files, monkeypatch):
     rows = files / "rows.parquet"
-    assert fits_in_memory(rows, ["a"])
-    assert fits_in_memory(files / "rates.csv", ["share"])
-    monkeypatch.setattr(streaming, "IN_MEMORY_BYTES", 4000 * (8 + 64))
-    assert fits_in_memory(rows, ["a"])
-    assert not fits_in_memory(rows, ["a", "b"])
+    assert fits_in_memory(open_table(rows), ["a"])
+    assert fits_in_memory(open_table(files / "rates.csv"), ["share"])
+    monkeypatch.setattr(table_source, "IN_MEMORY_BYTES", 4000 * (8 + 64))
+    assert fits_in_memory(open_table(rows), ["a"])
+    assert not fits_in_memory(open_table(rows), ["a", "b"])
 
 
 def test_a_disk_too_small_for_the_shuffled_rows_is_refused_before_they_are_written(
@@ -331,7 +333,7 @@ def test_a_killed_command_goes_on_to_the_same_bits(files, monkeypatch):
     args += ["--json", "--method", "ssc", "--model", "linear"]
     stopped = CliRunner().invoke(main, args)
     assert stopped.exit_code == 130
-    assert "the same command goes on" in stopped.stderr
+    assert "the same command resumes" in stopped.stderr
     left = files / ".cut.unfinished" / "statistics.json"
     written = left.stat().st_mtime_ns
     monkeypatch.setattr(streaming.StreamedTable, "_scatter", scatter)
@@ -343,11 +345,13 @@ def test_a_killed_command_goes_on_to_the_same_bits(files, monkeypatch):
     assert resumed == whole
 
 
-@pytest.mark.parametrize("many_rows", [sizing.MANY_ROWS, 1000])
+@pytest.mark.parametrize("many_rows", [network_size.MANY_ROWS, 1000])
 def test_a_network_stopped_in_training_goes_on_to_the_same_bits(files, monkeypatch, many_rows):
-    monkeypatch.setattr(sizing, "MANY_ROWS", many_rows)  # the paper's network, or the small one
-    monkeypatch.setattr(sizing, "LARGE_BATCH", 256)
-    monkeypatch.setattr(sizing, "ENOUGH_ROWS", 3000)  # one epoch
+    monkeypatch.setattr(
+        network_size, "MANY_ROWS", many_rows
+    )  # the paper's network, or the small one
+    monkeypatch.setattr(network_size, "LARGE_BATCH", 256)
+    monkeypatch.setattr(network_size, "ENOUGH_ROWS", 3000)  # one epoch
     options = ("--model", "mlp", "--stream")
     _, whole = fit(files, "whole", *options)
     state = json.loads((files / "whole" / "model.json").read_text())
@@ -384,7 +388,7 @@ def test_hidden_layers_are_those_asked_for(files):
     fit(files, "net", "--model", "mlp", "--hidden", "2x8")
     state = json.loads((files / "net" / "model.json").read_text())
     assert state["fit"]["network"] == {"depth": 2, "width": 8}
-    assert state["hidden"] == [2, 8]
+    assert state["parameters"]["hidden"] == [2, 8]
 
 
 def test_boosting_says_that_it_trains_on_a_sample(files, monkeypatch):
@@ -394,7 +398,7 @@ def test_boosting_says_that_it_trains_on_a_sample(files, monkeypatch):
     result = CliRunner().invoke(main, [*args, "--method", "ssc", "--model", "boosting", "--json"])
     assert result.exit_code == 0, result.output
     assert "boosting trains in memory, on a random sample of 1," in result.stderr
-    assert "of 4,000 rows" in result.stderr
+    assert "rows to learn from" in result.stderr
 
 
 def test_a_bad_cell_is_named_with_its_file_and_row(files):

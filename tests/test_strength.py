@@ -8,11 +8,11 @@ from scipy.optimize import minimize
 from test_training import QUICK, small_model, small_sets
 from unmix.core.losses import ssc_cross_entropy
 from unmix.errors import InputError
-from unmix.learn import strength
+from unmix.learn import vat_radius
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
-from unmix.learn.strength import calibrate, calibrated_loss, train_choosing_radius
 from unmix.learn.training import held_out_loss, logits_of, train
+from unmix.learn.vat_radius import calibrate, calibrated_loss, train_choosing_radius
 
 VAT = METHODS["ssc-vat"]
 
@@ -169,7 +169,7 @@ def test_only_a_network_with_an_adversary_is_calibrated_and_not_shifted(
         seen.append((args[2].vat.radius, augment))
         return train(*args, **options)
 
-    monkeypatch.setattr(strength, "train", noted)
+    monkeypatch.setattr(vat_radius, "train", noted)
     trained, choice = train_choosing_radius(
         small_model(kept), kept, VAT, QUICK, radii, held_out=held_out, seed=0, augment="shifts"
     )
@@ -192,8 +192,8 @@ def test_candidates_are_compared_when_they_have_seen_images_of_full_size(monkeyp
         shares.append(given.half_size)
         return train(model, sets, method, dataclasses.replace(given, half_size=0.0), **options)
 
-    monkeypatch.setattr(strength, "train", noted)
+    monkeypatch.setattr(vat_radius, "train", noted)
     train_choosing_radius(
         small_model(kept), kept, VAT, recipe, (0.0, 1.0), held_out=held_out, seed=0
     )
-    assert set(shares) == {strength.COMPARE / 2}
+    assert set(shares) == {vat_radius.COMPARE / 2}

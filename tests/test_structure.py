@@ -10,7 +10,7 @@ import pytest
 import unmix
 
 ROOT = Path(unmix.__file__).parent
-ROOMS = ["core", "data", "learn", "assess", "studies", "report", "cli"]
+ROOMS = ["core", "data", "learn", "assess", "studies", "report", "classifier", "cli"]
 FOUNDATION = ["errors", "files", "progress"]  # know no room
 
 
@@ -63,7 +63,9 @@ def test_help_loads_nothing_heavy(args):
 
 def test_every_public_name_exists():
     for name in unmix.__all__:
-        assert getattr(unmix, name).__name__ == name
+        thing = getattr(unmix, name)
+        assert name.isupper() or thing.__name__ == name
+        assert thing.__doc__
     assert set(unmix.__all__) <= set(dir(unmix))
     with pytest.raises(AttributeError, match="nonsense"):
         unmix.nonsense

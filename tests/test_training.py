@@ -14,10 +14,10 @@ import torch
 from unmix.data.draw import draw_sets, labeled_sets
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import DivergenceError, InputError
-from unmix.learn import checkpoint, gradients, methods, models, recipes, training
+from unmix.learn import checkpoint, gradients, methods, networks, recipes, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
-from unmix.learn.models import MLP, Dropout, ResNet32, build_model
+from unmix.learn.networks import MLP, Dropout, ResNet32, build_model
 from unmix.learn.recipes import RECIPES, Recipe
 from unmix.learn.training import held_out_loss, logits_of, train
 
@@ -274,7 +274,7 @@ def test_what_the_monitor_says_is_recorded_and_changes_nothing():
 
 def test_no_function_that_trains_has_a_parameter_for_labels():
     forbidden = {"y", "label", "labels", "y_true", "targets", "classes_of_rows"}
-    for module in (training, methods, models, gradients, recipes, checkpoint):
+    for module in (training, methods, networks, gradients, recipes, checkpoint):
         for name, thing in inspect.getmembers(module, callable):
             if getattr(thing, "__module__", "").startswith("unmix.learn"):
                 parameters = set(inspect.signature(thing).parameters)

@@ -120,15 +120,15 @@ def test_retarget_changes_the_target_prior_only(transition):
 @pytest.mark.parametrize(
     ("priors", "weights", "target", "message"),
     [
-        ([0.2, 1.3], None, None, r"got 1.3 for set 1; divide percentages by 100"),
-        ([0.2, -0.1], None, None, r"got -0.1 for set 1"),
-        ([0.2, float("nan")], None, None, "finite"),
+        ([0.2, 1.3], None, None, r"set 1: 1.3 is above 1; if these are percentages"),
+        ([0.2, -0.1], None, None, r"set 1: -0.1 is negative"),
+        ([0.2, float("nan")], None, None, "set 1: the share is missing"),
         (["a", "b"], None, None, "numbers"),
         ([0.2, 0.4], [1, 2, 3], None, r"set_weights must have shape \(2,\)"),
         ([0.2, 0.4], [-1, 2], None, "negative"),
         ([0.2, 0.4], None, 1.0, "strictly between 0 and 1"),
         ([0.2, 0.4], None, [0.2, 0.3, 0.5], "target_prior must hold 2 shares"),
-        ([[0.2, 0.4], [0.5, 0.5]], None, None, "set 0 has 0.6"),
+        ([[0.2, 0.4], [0.5, 0.5]], None, None, "set 0: the shares of the classes sum to 0.6"),
     ],
 )
 def test_bad_input_is_named(priors, weights, target, message):
@@ -137,7 +137,7 @@ def test_bad_input_is_named(priors, weights, target, message):
 
 
 def test_equal_priors_cannot_identify_the_classes():
-    with pytest.raises(IdentifiabilityError, match="all set priors are equal"):
+    with pytest.raises(IdentifiabilityError, match="all 3 sets have the same prior"):
         Transition([0.4, 0.4, 0.4])
 
 

@@ -10,29 +10,65 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unmix.assess.diagnosis import diagnose as diagnose
+    from unmix.assess.evaluation import evaluate as evaluate
+    from unmix.assess.judgement import judge as judge
+    from unmix.assess.prevalence import prevalence as prevalence
+    from unmix.classifier import UnmixClassifier as UnmixClassifier
     from unmix.core.losses import ssc_cross_entropy as ssc_cross_entropy
     from unmix.core.losses import ssc_squared_error as ssc_squared_error
     from unmix.core.transition import Transition as Transition
+    from unmix.data.benchmarks import register_dataset as register_dataset
     from unmix.data.draw import draw_sets as draw_sets
+    from unmix.data.priors import Priors as Priors
+    from unmix.data.priors import read_rates as read_rates
     from unmix.data.sets import UnlabeledSets as UnlabeledSets
-    from unmix.learn.estimator import UnmixClassifier as UnmixClassifier
+    from unmix.errors import InputError as InputError
+    from unmix.learn.methods import METHODS as METHODS
+    from unmix.learn.methods import register_method as register_method
+    from unmix.learn.recipes import RECIPES as RECIPES
+    from unmix.learn.training import train as train
 
 _PLACES = {
+    "METHODS": "unmix.learn.methods",
+    "RECIPES": "unmix.learn.recipes",
+    "InputError": "unmix.errors",
+    "Priors": "unmix.data.priors",
     "Transition": "unmix.core.transition",
     "UnlabeledSets": "unmix.data.sets",
-    "UnmixClassifier": "unmix.learn.estimator",
+    "UnmixClassifier": "unmix.classifier",
+    "diagnose": "unmix.assess.diagnosis",
     "draw_sets": "unmix.data.draw",
+    "evaluate": "unmix.assess.evaluation",
+    "judge": "unmix.assess.judgement",
+    "prevalence": "unmix.assess.prevalence",
+    "read_rates": "unmix.data.priors",
+    "register_dataset": "unmix.data.benchmarks",
+    "register_method": "unmix.learn.methods",
     "ssc_cross_entropy": "unmix.core.losses",
     "ssc_squared_error": "unmix.core.losses",
+    "train": "unmix.learn.training",
 }
 
 __all__ = [
+    "METHODS",
+    "RECIPES",
+    "InputError",
+    "Priors",
     "Transition",
     "UnlabeledSets",
     "UnmixClassifier",
+    "diagnose",
     "draw_sets",
+    "evaluate",
+    "judge",
+    "prevalence",
+    "read_rates",
+    "register_dataset",
+    "register_method",
     "ssc_cross_entropy",
     "ssc_squared_error",
+    "train",
 ]
 __version__ = version("unmix")
 

@@ -20,9 +20,10 @@ from unmix.assess.findings import (
     target_findings,
     target_problems,
 )
-from unmix.assess.priors import prior_covariance, prior_matrix, prior_problems, set_names
+from unmix.assess.priors import prior_covariance, prior_problems, set_names
 from unmix.assess.rates import fit_class_rates
 from unmix.assess.worth import worth_in_labels, worth_in_labels_of
+from unmix.core.class_shares import ClassShares, check_prior, share_rank
 from unmix.errors import InputError
 
 __all__ = ["Diagnosis", "Finding", "diagnose", "worth_in_labels", "worth_in_labels_of"]
@@ -148,32 +149,30 @@ def diagnose(
             f"set_sizes must hold one number per set; got {sizes.shape} sizes for set_priors of "
             f"shape {priors.shape}."
         )
-    if errors is not None and errors.shape != priors.shape:
-        raise InputError(
-            f"prior_errors must have the shape of set_priors, {priors.shape}; got {errors.shape}."
-        )
+    num_classes = 2 if priors.ndim == 1 else priors.shape[1]
     names = set_names(set_ids, len(priors))
-    target = None if target_prior is None else np.asarray(target_prior, dtype=np.float64)
-    findings = prior_problems(priors, names, errors) + target_problems(target, priors)
+    findings = prior_problems(priors, names, errors)
+    findings += target_problems(target_prior, num_classes)
     used = np.flatnonzero(sizes > 0)
     numbers = _unknown_numbers()
     if not findings and len(used):
-        theta = prior_matrix(priors, names)[used]
-        covariance = prior_covariance(errors, priors, names)
+        shares = ClassShares(priors, names).take(used)
+        covariance = prior_covariance(errors, len(priors), num_classes, names)
         covariance = None if covariance is None else covariance[used]
-        shares = _target_shares(target, theta, sizes[used])
-        numbers = _numbers(theta, sizes[used], covariance, shares, binary=priors.ndim == 1)
-        findings += prior_findings(numbers, theta, covariance)
-        if target is not None:
-            findings += target_findings(shares, theta)
-    findings += size_findings(sizes, names) + count_findings(len(used), _num_classes(priors))
+        given = target_prior is not None
+        target = check_prior(target_prior, num_classes) if given else shares.pooled(sizes[used])
+        numbers = _numbers(shares.matrix, sizes[used], covariance, target)
+        findings += prior_findings(numbers, shares.matrix, covariance)
+        if given:
+            findings += target_findings(target, shares.matrix)
+    findings += size_findings(sizes, names) + count_findings(len(used), num_classes)
     rows = sizes[used].astype(int)
     order = used[np.argsort(rows, kind="stable")]
     ends = [(names[j], int(sizes[j])) for j in (*order[:1], *order[-1:])] or [("", 0)] * 2
     return Diagnosis(
         num_sets=len(used),
         num_rows=int(rows.sum()),
-        num_classes=_num_classes(priors),
+        num_classes=num_classes,
         smallest_set=ends[0],
         largest_set=ends[1],
         single_row_sets=int(np.sum(rows == 1)),
@@ -182,18 +181,6 @@ def diagnose(
         findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level))),
         **numbers,
     )
-
-
-def _num_classes(priors: FloatArray) -> int:
-    """Return the number of classes that set priors speak of."""
-    return 2 if priors.ndim == 1 else priors.shape[1]
-
-
-def _target_shares(target: FloatArray | None, theta: FloatArray, sizes: FloatArray) -> FloatArray:
-    """Return the target prior as shares of every class, the pooled prior if there is none (K,)."""
-    if target is None:
-        return np.asarray(sizes @ theta / sizes.sum())
-    return np.array([1 - target, target]) if target.ndim == 0 else target / target.sum()
 
 
 def _unknown_numbers() -> dict[str, Any]:
@@ -210,11 +197,10 @@ def _numbers(
     sizes: FloatArray,
     covariance: FloatArray | None,
     target: FloatArray,
-    *,
-    binary: bool,
 ) -> dict[str, Any]:
     """Compute all numbers of a diagnosis from valid priors (m, K) of sets with rows."""
     num_classes = theta.shape[1]
+    binary = num_classes == 2
     weights = sizes / sizes.sum()
     pooled = weights @ theta
     values = np.linalg.svd(theta * np.sqrt(weights)[:, None], compute_uv=False)
@@ -225,7 +211,7 @@ def _numbers(
         numbers["lowest_prior"] = float(positive.min())
         numbers["highest_prior"] = float(positive.max())
         numbers["spread"] = float(np.sqrt(weights @ (positive - pooled[1]) ** 2))
-    numbers["rank"] = int(np.linalg.matrix_rank(theta, tol=1e-6))
+    numbers["rank"] = share_rank(theta)
     numbers["smallest_singular_value"] = float(values[-1]) if len(values) == num_classes else 0.0
     numbers["worth_in_labels"] = worth_in_labels(theta, sizes)
     if numbers["rank"] < num_classes:

@@ -15,9 +15,10 @@ from unmix.assess.estimates import Estimate, Share, frozen_share, normal_interva
 from unmix.assess.fit_test import FitTest, chi_square_test, score_bins
 from unmix.assess.labeled import LabeledMetrics, decide, labeled_metrics
 from unmix.assess.prevalence import prevalence
-from unmix.assess.priors import prior_covariance, prior_matrix, set_names
+from unmix.assess.priors import prior_covariance, set_names
 from unmix.assess.rates import RateFit, fit_class_rates
 from unmix.assess.roc import Roc, estimate_roc
+from unmix.core.class_shares import ClassShares, check_prior
 from unmix.core.shares import check_rows, share_by_mean
 from unmix.errors import InputError
 
@@ -178,19 +179,20 @@ def evaluate(
     """
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie inside (0, 1); got {confidence}: try 0.95.")
-    stated = np.asarray(set_priors, dtype=np.float64)
-    names = set_names(set_ids, len(stated) if stated.ndim else 0)
-    theta = prior_matrix(stated, names)
-    covariance = prior_covariance(prior_errors, stated, names)
+    names = set_names(set_ids, np.shape(set_priors)[0] if np.ndim(set_priors) else 0)
+    stated = _checked_shares(set_priors, names)
+    theta = stated.matrix
+    covariance = prior_covariance(prior_errors, len(theta), stated.num_classes, names)
     scores, index = check_rows(logits, set_index, len(theta))
     if scores.shape[1:] != stated.shape[1:]:
         raise InputError(
             f"logits of shape {scores.shape} do not go with set_priors of shape {stated.shape}: "
             "both must be for the same number of classes."
         )
+    shares = check_prior(target_prior, stated.num_classes)
     if not len(scores):
         raise InputError("there are no held-out rows to evaluate on; hold some rows out.")
-    calibration = _calibrate(scores, index, stated, target_prior, names, confidence)
+    calibration = _calibrate(scores, index, stated, shares, names, confidence)
 
     rows = np.bincount(index, minlength=len(theta))
     used = rows > 0
@@ -202,8 +204,6 @@ def evaluate(
 
     fit = fit_class_rates(_decision_rates(scores, index, sizes), sizes, theta, covariance)
     binary = scores.ndim == 1
-    target = np.asarray(target_prior, dtype=np.float64)
-    shares = np.array([1 - target, target]) if binary else target
     auc, roc = None, None
     if binary:
         auc, roc = estimate_roc(scores, index, sizes, theta, covariance, confidence)
@@ -211,7 +211,7 @@ def evaluate(
         rows=len(scores),
         num_sets=len(sizes),
         num_classes=theta.shape[1],
-        target_prior=frozen_share(target.tolist()),
+        target_prior=float(shares[1]) if binary else frozen_share(shares.tolist()),
         confidence=confidence,
         accuracy=_accuracy(fit, shares, confidence),
         balanced_accuracy=_accuracy(fit, np.full(len(shares), 1 / len(shares)), confidence),
@@ -223,8 +223,15 @@ def evaluate(
         calibration=calibration,
         fit_test=chi_square_test(score_bins(scores), index, theta, names, covariance),
         method=_method(confidence, covariance is not None),
-        labeled=None if labels is None else labeled_metrics(scores, labels, target),
+        labeled=None if labels is None else labeled_metrics(scores, labels, shares),
     )
+
+
+def _checked_shares(set_priors: Any, names: tuple[str, ...]) -> ClassShares:
+    """Return stated shares, with the sets' names in messages about them."""
+    if isinstance(set_priors, ClassShares):
+        return set_priors
+    return ClassShares(set_priors, names)
 
 
 def _decision_rates(scores: FloatArray, index: IntArray, sizes: FloatArray) -> FloatArray:
@@ -264,8 +271,8 @@ def _confusion(fit: RateFit, confidence: float) -> Confusion:
 def _calibrate(
     scores: FloatArray,
     index: IntArray,
-    stated: FloatArray,
-    target_prior: npt.ArrayLike,
+    stated: ClassShares,
+    target_prior: FloatArray,
     names: tuple[str, ...],
     confidence: float,
 ) -> tuple[SetCalibration, ...]:

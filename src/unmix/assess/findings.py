@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.assess.priors import Finding
+from unmix.core.class_shares import check_prior
+from unmix.errors import InputError
 
 __all__ = [
     "SMALL_SET",
@@ -28,15 +30,15 @@ NARROW = 0.05  # standard deviation of set priors below which they hardly differ
 FEW_LABELS = 100
 
 
-def target_problems(target: FloatArray | None, priors: FloatArray) -> list[Finding]:
-    """Report a target prior that is no class share."""
-    if target is None:
+def target_problems(target_prior: Any, num_classes: int) -> list[Finding]:
+    """Report a target prior that is no class prior."""
+    if target_prior is None:
         return []
-    inside = bool(np.all((target > 0) & (target < 1)))
-    if target.shape == priors.shape[1:] and inside:
-        return []
-    message = f"The target prior must be a share inside (0, 1) for every class; it is {target}."
-    return [Finding("error", "target prior", message, "Give the share as a number like 0.2.")]
+    try:
+        check_prior(target_prior, num_classes, "The target prior")
+    except InputError as error:
+        return [Finding("error", "target prior", f"{error}.", "Give a share such as 0.2.")]
+    return []
 
 
 def prior_findings(

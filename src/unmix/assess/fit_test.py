@@ -19,6 +19,7 @@ from unmix.assess.cells import (
     sum_members,
 )
 from unmix.assess.rates import fit_class_rates, rate_variances, set_combination
+from unmix.core.class_shares import share_rank
 
 __all__ = ["FitTest", "SetMisfit", "chi_square_test", "score_bins"]
 
@@ -145,7 +146,7 @@ def chi_square_test(
     num_sets, num_bins = counts.shape
     if num_bins < 2:
         return _no_test("The scores are all alike, so they cannot test the assumption.")
-    if num_sets <= num_classes or np.linalg.matrix_rank(priors, tol=1e-6) < num_classes:
+    if num_sets <= num_classes or share_rank(priors) < num_classes:
         return _no_test(_too_few(num_stated, num_sets, num_classes))
 
     class_rates, fitted = fit_cells(counts, priors, covariance)

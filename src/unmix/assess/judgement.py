@@ -15,14 +15,23 @@ import pandas as pd
 from unmix.assess.diagnosis import Diagnosis, diagnose
 from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.evaluation import Evaluation, evaluate
-from unmix.core.shares import share_by_mean
+from unmix.assess.prevalence import Prevalence, prevalence
+from unmix.core.assumptions import Assumption
+from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors, match_sets
 from unmix.data.wording import listed
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.choosing import BASELINE, LEAST_SETS
-from unmix.learn.estimator import UnmixClassifier
+from unmix.learn.estimator import SetClassifier
 
-__all__ = ["Judgement", "ScoreHistogram", "evaluate_classifier", "judge"]
+__all__ = [
+    "Judgement",
+    "ScoreHistogram",
+    "diagnose_classifier",
+    "evaluate_classifier",
+    "judge",
+    "prevalence_of",
+]
 
 Array = np.ndarray[Any, Any]
 NUM_BINS = 20
@@ -57,6 +66,13 @@ class Judgement:
     stated_priors, refined_priors : tuple
         One per set; the same if nothing was refined.
     prior_errors : tuple of float or None
+        Stated standard errors of the set priors.
+    refined : bool
+        Whether the set priors were learned with the model.
+    method_about : str
+        What the method does, in a few words.
+    assumption : Assumption
+        What the method assumes that sets share.
     diagnosis : Diagnosis
     evaluation : Evaluation or None
         None if no rows were held out, or too few to tell the classes apart.
@@ -77,24 +93,22 @@ class Judgement:
     stated_priors: tuple[Share, ...]
     refined_priors: tuple[Share, ...]
     prior_errors: tuple[float, ...] | None
+    refined: bool
+    method_about: str
+    assumption: Assumption
     diagnosis: Diagnosis
     evaluation: Evaluation | None
     histograms: tuple[ScoreHistogram, ...]
     history: tuple[dict[str, float], ...]
 
-    @property
-    def refined(self) -> bool:
-        """Whether the set priors were learned with the model."""
-        return self.prior_errors is not None
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
-        values: dict[str, Any] = plain(self)
+        values: dict[str, Any] = plain(replace(self, assumption=self.assumption.name))  # type: ignore[arg-type]
         return values
 
 
 def evaluate_classifier(
-    clf: UnmixClassifier, X: Any, sets: Any, *, priors: Priors | None = None, labels: Any = None
+    clf: SetClassifier, X: Any, sets: Any, *, priors: Priors | None = None, labels: Any = None
 ) -> Evaluation:
     """Evaluate a fitted classifier on rows it was not trained on, without labels.
 
@@ -112,6 +126,14 @@ def evaluate_classifier(
     priors = _priors_of(clf) if priors is None else _in_class_order(clf, priors)
     set_index, used = match_sets(sets, priors, unused="drop")
     priors = priors.keep(used)
+    return _evaluate(clf, X, set_index, priors, labels)
+
+
+def _evaluate(
+    clf: SetClassifier, X: Any, set_index: Array, priors: Priors, labels: Any
+) -> Evaluation:
+    """Evaluate a classifier on rows whose sets were found among those of the priors."""
+    used = priors.set_ids
     logits = clf.decision_function(X)
     if len(set_index) != len(logits):
         raise InputError(f"X has {len(logits)} rows and sets has {len(set_index)}")
@@ -128,21 +150,70 @@ def evaluate_classifier(
         prior_errors=errors,
         labels=None if labels is None else _label_codes(clf, labels),
     )
-    if clf.method_ == "ssc":
+    assumption = clf.method_row_.assumption
+    if assumption.at_target:
         return result
-    # Under covariate shift probabilities hold as they were learned, at no target prior.
-    learned = clf.logits_at(X, clf.learner_.base_prior)
-    shares, _ = share_by_mean(learned, set_index, len(used))
+    # Probabilities hold as they were learned, at no target prior.
+    base = clf.learner_.base_prior
+    shares = assumption.set_shares(clf.logits_at(X, base), set_index, len(used), base)
     calibration = tuple(
-        replace(entry, mean_share=_frozen(share))
+        replace(entry, mean_share=_frozen(share[1] if len(share) == 2 else share))
         for entry, share in zip(result.calibration, shares, strict=True)
     )
     return replace(result, calibration=calibration)
 
 
-def judge(
-    clf: UnmixClassifier, X: Any = None, sets: Any = None, *, labels: Any = None
-) -> Judgement:
+def prevalence_of(clf: SetClassifier, X: Any, sets: Any, *, confidence: float = 0.95) -> Prevalence:
+    """Estimate the class shares of sets by a fitted classifier, under its method's assumption.
+
+    Parameters
+    ----------
+    clf : UnmixClassifier
+    X : data frame or array, shape (n, d)
+    sets : array, shape (n,)
+        Set ids.
+    confidence : float
+    """
+    prior = share_prior(clf)
+    return prevalence_of_logits(clf, clf.logits_at(X, prior), sets, confidence=confidence)
+
+
+def share_prior(clf: SetClassifier) -> Array:
+    """Return the class prior (K,) at which logits tell the share of a set."""
+    at_target = clf.method_row_.assumption.at_target
+    return clf.target_prior_ if at_target else clf.learner_.base_prior
+
+
+def prevalence_of_logits(
+    clf: SetClassifier, logits: Array, sets: Any, *, confidence: float = 0.95
+) -> Prevalence:
+    """Do the same for logits that were computed before, at `share_prior`."""
+    codes, ids = pd.factorize(np.asarray(sets))
+    if len(codes) != len(logits):
+        raise InputError(f"X has {len(logits)} rows and sets has {len(codes)}")
+    return prevalence(
+        logits,
+        codes,
+        len(ids),
+        share_prior(clf),
+        set_ids=[str(i) for i in ids],
+        assumption=clf.method_row_.assumption,
+        confidence=confidence,
+    )
+
+
+def diagnose_classifier(clf: SetClassifier) -> Diagnosis:
+    """Diagnose the sets that a classifier was trained on."""
+    return diagnose(
+        clf.shares_,
+        clf.set_sizes_,
+        set_ids=[str(i) for i in clf.set_ids_],
+        prior_errors=clf.prior_errors_,
+        target_prior=clf.target_prior_,
+    )
+
+
+def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = None) -> Judgement:
     """Judge a fitted classifier by its training and, if given, by held-out rows of its sets.
 
     Parameters
@@ -151,23 +222,18 @@ def judge(
     X, sets : rows that were not trained on and their set ids, optional
     labels : array, shape (n,), optional
     """
-    set_ids = tuple(str(i) for i in clf.set_ids_)
-    stated = np.stack([*clf.stated_priors_.values()])
-    diagnosis = diagnose(
-        stated,
-        clf.set_sizes_,
-        set_ids=set_ids,
-        prior_errors=clf.prior_errors_,
-        target_prior=_target(clf),
-    )
+    diagnosis = diagnose_classifier(clf)
     evaluation: Evaluation | None = None
     histograms: tuple[ScoreHistogram, ...] = ()
     held_out = X is not None and len(X) > 0
     if held_out:
         # A few rows may come from sets that are too alike.
         with suppress(IdentifiabilityError):
-            evaluation = evaluate_classifier(clf, X, sets, labels=labels)
-            histograms = _histograms(clf, X, sets)
+            priors = _priors_of(clf)
+            set_index, used = match_sets(sets, priors, unused="drop")
+            priors = priors.keep(used)
+            evaluation = _evaluate(clf, X, set_index, priors, labels)
+            histograms = _histograms(clf, X, set_index, priors)
     sentences, believable = _summarise(clf, diagnosis, evaluation, held_out=held_out)
     return Judgement(
         sentences=sentences,
@@ -177,10 +243,13 @@ def judge(
         classes=tuple(str(c) for c in clf.classes_),
         target_prior=_frozen(_target(clf)),
         leave_sets_out=dict(clf.leave_sets_out_),
-        set_ids=set_ids,
-        stated_priors=tuple(_frozen(p) for p in stated),
+        set_ids=tuple(str(i) for i in clf.set_ids_),
+        stated_priors=tuple(_frozen(p) for p in clf.stated_priors_.values()),
         refined_priors=tuple(_frozen(p) for p in clf.set_priors_.values()),
         prior_errors=None if clf.prior_errors_ is None else tuple(map(float, clf.prior_errors_)),
+        refined=clf.refined_,
+        method_about=clf.method_row_.about,
+        assumption=clf.method_row_.assumption,
         diagnosis=diagnosis,
         evaluation=evaluation,
         histograms=histograms,
@@ -188,14 +257,13 @@ def judge(
     )
 
 
-def _priors_of(clf: UnmixClassifier) -> Priors:
+def _priors_of(clf: SetClassifier) -> Priors:
     """Return the stated priors of training."""
-    known = clf.stated_priors_
-    return Priors(tuple(known), np.stack([*known.values()]), source="the model")
+    return Priors(clf.set_ids_, clf.shares_, source="the model")
 
 
-def _in_class_order(clf: UnmixClassifier, priors: Priors) -> Priors:
-    """Return the user's priors with the classes as the model has them; (m,) for two classes."""
+def _in_class_order(clf: SetClassifier, priors: Priors) -> Priors:
+    """Return the user's priors with the classes in the order of the model."""
     names = [str(c) for c in clf.classes_]
     given = None if priors.classes is None else [str(c) for c in priors.classes]
     if given is None and names == ["0", "1"]:
@@ -206,11 +274,11 @@ def _in_class_order(clf: UnmixClassifier, priors: Priors) -> Priors:
             f"{priors.source} gives {said}, and the classes of the model are {listed(names, 10)}; "
             "give one column of shares for each, with its name"
         )
-    shares = priors.set_priors[:, [given.index(name) for name in names]]
-    return clf.binary_priors(replace(priors, set_priors=shares, classes=tuple(names)))
+    shares = ClassShares(priors.set_priors.matrix[:, [given.index(name) for name in names]])
+    return replace(priors, set_priors=shares.of_positives(), classes=tuple(names))
 
 
-def _target(clf: UnmixClassifier) -> Any:
+def _target(clf: SetClassifier) -> Any:
     """Return the target prior: a float for two classes, else (K,)."""
     target = clf.target_prior_
     return float(target[1]) if len(target) == 2 else target
@@ -221,7 +289,7 @@ def _frozen(share: Any) -> Share:
     return frozen_share(np.asarray(share, float).tolist())
 
 
-def _label_codes(clf: UnmixClassifier, labels: Any) -> Array:
+def _label_codes(clf: SetClassifier, labels: Any) -> Array:
     """Return labels as positions in `classes_`, or name the one that is unknown."""
     names = [str(c) for c in clf.classes_]
     position = {name: i for i, name in enumerate(names)}
@@ -242,38 +310,34 @@ def _label_codes(clf: UnmixClassifier, labels: Any) -> Array:
     return np.array([position[str(value)] for value in found])[codes]
 
 
-def _histograms(clf: UnmixClassifier, X: Any, sets: Any) -> tuple[ScoreHistogram, ...]:
-    """Count predicted probabilities in bins, set by set."""
-    probability = clf.predict_proba(X)[:, -1]
-    set_index, ids = match_sets(sets, _priors_of(clf), unused="keep")
+def _histograms(
+    clf: SetClassifier, X: Any, set_index: Array, priors: Priors
+) -> tuple[ScoreHistogram, ...]:
+    """Count predicted probabilities in bins, set by set; all sets have rows."""
+    probability, ids = clf.predict_proba(X)[:, -1], priors.set_ids
     bins = np.minimum((probability * NUM_BINS).astype(int), NUM_BINS - 1)
     cells = np.bincount(set_index * NUM_BINS + bins, minlength=len(ids) * NUM_BINS)
     counts = cells.reshape(len(ids), NUM_BINS)
-    with_rows = np.flatnonzero(counts.any(axis=1))
-    if len(with_rows) > MOST_HISTOGRAMS:
-        share = _priors_of(clf).set_priors.reshape(len(ids), -1)[with_rows, -1]
-        places = np.linspace(0, len(share) - 1, MOST_HISTOGRAMS).round().astype(int)
-        with_rows = np.sort(with_rows[np.argsort(share, kind="stable")[places]])
+    shown = np.arange(len(ids))
+    if len(ids) > MOST_HISTOGRAMS:
+        by_share = np.argsort(priors.set_priors.matrix[:, -1], kind="stable")
+        places = np.linspace(0, len(ids) - 1, MOST_HISTOGRAMS).round().astype(int)
+        shown = np.sort(by_share[places])
     return tuple(
-        ScoreHistogram(str(ids[j]), tuple((counts[j] / counts[j].sum()).tolist()))
-        for j in with_rows
+        ScoreHistogram(str(ids[j]), tuple((counts[j] / counts[j].sum()).tolist())) for j in shown
     )
 
 
 def _summarise(
-    clf: UnmixClassifier, diagnosis: Diagnosis, evaluation: Evaluation | None, *, held_out: bool
+    clf: SetClassifier, diagnosis: Diagnosis, evaluation: Evaluation | None, *, held_out: bool
 ) -> tuple[tuple[str, ...], bool]:
     """Say in five sentences what was learned, and whether to believe it."""
     worth = f"{diagnosis.worth_in_labels:,.0f}"
-    assumed = (
-        "sets share what each class looks like (label shift)"
-        if clf.method_ == "ssc"
-        else "sets share how class depends on the features (covariate shift)"
-    )
+    assumption = clf.method_row_.assumption
     sentences = [
         f"A {clf.model_} model was trained by {clf.method_} on {diagnosis.num_rows:,} rows in "
         f"{diagnosis.num_sets:,} sets, which carry as much as about {worth} labels.",
-        f"It assumes that {assumed}.",
+        f"It assumes that {assumption.shared}.",
     ]
     believable = True
     errors = clf.leave_sets_out_
@@ -310,7 +374,7 @@ def _summarise(
         text += f" and its AUC {auc.value:.2f} ({auc.low:.2f} to {auc.high:.2f})"
     test = evaluation.fit_test
     rejected = bool(test.p_value < test.level)
-    if clf.method_ == "proportion":
+    if not assumption.set_posterior:
         sentences.append(
             "Its accuracy cannot be told without labels, since the numbers that need none assume "
             "label shift and this model does not."

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
+from unmix.core.class_shares import check_prior
 from unmix.errors import InputError
 
 __all__ = ["LabeledMetrics", "decide", "labeled_metrics", "test_error"]
@@ -104,8 +105,7 @@ def labeled_metrics(
             f"labels hold no row of class {missing[0]}: metrics at a target prior need every "
             "class; add such rows or leave the labels out."
         )
-    prior = np.asarray(target_prior, dtype=np.float64)
-    shares = np.array([1 - prior, prior]) if binary else prior
+    shares = check_prior(target_prior, num_classes)
     confusion = confusion_matrix(
         truth, decide(scores), labels=np.arange(num_classes), normalize="true"
     )

@@ -5,21 +5,19 @@ neither the model nor the sets it was trained on.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.priors import set_names
-from unmix.core.shares import check_rows, share_by_likelihood, share_by_mean, share_interval
+from unmix.core.assumptions import LABEL_SHIFT, Assumption, assumption_named
+from unmix.core.class_shares import check_prior
+from unmix.core.shares import check_rows
 from unmix.errors import InputError
 
-__all__ = ["Assumption", "Prevalence", "SetShare", "prevalence"]
-
-Assumption = Literal["label shift", "covariate shift"]
-FloatArray = npt.NDArray[np.float64]
+__all__ = ["Prevalence", "SetShare", "prevalence"]
 
 
 @dataclass(frozen=True, slots=True)  # there may be a million
@@ -71,7 +69,7 @@ def prevalence(
     *,
     set_ids: Any = None,
     confidence: float = 0.95,
-    assumption: Assumption = "label shift",
+    assumption: str | Assumption = LABEL_SHIFT,
 ) -> Prevalence:
     """Estimate the class shares of every set.
 
@@ -92,7 +90,7 @@ def prevalence(
         Names of the sets; 0, 1, ... if left out.
     confidence : float
         Coverage aimed at by each interval on its own.
-    assumption : 'label shift' or 'covariate shift'
+    assumption : Assumption, or its name: 'label shift' or 'covariate shift'
         Whether the sets share p(x | class) or p(class | x).
 
     Returns
@@ -106,35 +104,15 @@ def prevalence(
     maximum, which stays honest near 0 and 1; for K classes it is share +- z standard errors, cut
     off at 0 and 1. Covariate shift: the mean predicted probability +- z standard errors, cut off.
     """
-    if assumption not in get_args(Assumption):
-        raise InputError(
-            f"assumption must be 'label shift' or 'covariate shift'; got {assumption!r}."
-        )
+    assumed = assumption_named(assumption)
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie inside (0, 1); got {confidence}: try 0.95.")
     scores, index = check_rows(logits, set_index, num_sets)
     names = set_names(set_ids, num_sets)
-    if assumption == "covariate shift":
-        shares, errors = share_by_mean(scores, index, num_sets)
-        low, high = _within_errors(shares, errors, confidence)
-        method = "mean predicted probability; normal interval, model held fixed"
-    elif scores.ndim == 1:
-        shares, _ = share_by_likelihood(scores, index, num_sets, target_prior)
-        low, high = share_interval(scores, index, num_sets, target_prior, confidence)
-        method = "maximum likelihood; profile-likelihood interval, model held fixed"
-    else:
-        shares, errors = share_by_likelihood(scores, index, num_sets, target_prior)
-        low, high = _within_errors(shares, errors, confidence)
-        method = "maximum likelihood; normal interval cut off at 0 and 1, model held fixed"
+    prior = check_prior(target_prior, 2 if scores.ndim == 1 else scores.shape[1])
+    found = assumed.estimate_shares(scores, index, num_sets, prior, confidence)
     rows = np.bincount(index, minlength=num_sets)
-    table = zip(names, rows.tolist(), shares.tolist(), low.tolist(), high.tolist(), strict=True)
+    ends = (array.tolist() for array in (found.shares, found.low, found.high))
+    table = zip(names, rows.tolist(), *ends, strict=True)
     sets = tuple(SetShare(name, count, *map(frozen_share, ends)) for name, count, *ends in table)
-    return Prevalence(assumption, confidence, method, sets)
-
-
-def _within_errors(
-    shares: FloatArray, errors: FloatArray, confidence: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return share -+ z standard errors, cut off at 0 and 1."""
-    half = ndtri((1 + confidence) / 2) * errors
-    return (shares - half).clip(0, 1), (shares + half).clip(0, 1)
+    return Prevalence(assumed.name, confidence, f"{found.how}, model held fixed", sets)

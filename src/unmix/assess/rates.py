@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from unmix.core.class_shares import share_rank
 from unmix.core.simplex import nearest_in_simplex
 from unmix.errors import IdentifiabilityError
 
@@ -238,7 +239,7 @@ def _leverage(set_priors: FloatArray, combination: FloatArray) -> FloatArray:
 def _check_rank(set_priors: FloatArray, sizes: FloatArray) -> None:
     """Refuse set priors that no number of rows could tell apart."""
     num_classes = set_priors.shape[1]
-    if np.linalg.matrix_rank(set_priors[sizes > 0], tol=1e-6) < num_classes:
+    if share_rank(set_priors[sizes > 0]) < num_classes:
         raise IdentifiabilityError(
             f"{len(set_priors)} sets with rows do not tell {num_classes} classes apart: their set "
             "priors are too much alike; add sets with other shares."

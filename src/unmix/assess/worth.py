@@ -6,9 +6,9 @@ carry, before training (from priors and sizes) and after (from logits). This fil
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, softmax
+from scipy.special import expit, logit, softmax
 
-from unmix.assess.priors import prior_matrix, set_names
+from unmix.core.class_shares import ClassShares, check_prior
 from unmix.core.shares import check_rows
 from unmix.core.transition import Transition
 from unmix.errors import InputError
@@ -58,7 +58,7 @@ def worth_in_labels(set_priors: npt.ArrayLike, set_sizes: npt.ArrayLike) -> floa
     640
     """
     sizes = np.asarray(set_sizes, dtype=np.float64)
-    theta = prior_matrix(set_priors, set_names(None, len(sizes)))
+    theta = ClassShares.of(set_priors).matrix
     rows = float(sizes.sum())
     if rows <= 0:
         return 0.0
@@ -105,23 +105,20 @@ def worth_in_labels_of(
     cost is n + m, not n times m. K classes use the matrices of both sums
     as in `worth_in_labels`, from at most 20,000 evenly spaced rows, in chunks.
     """
-    theta = prior_matrix(set_priors, set_names(None, len(np.asarray(set_priors))))
+    theta = ClassShares.of(set_priors).matrix
     scores, index = check_rows(logits, set_index, len(theta))
-    target = np.asarray(target_prior, dtype=np.float64)
-    if not len(scores) or target.shape != scores.shape[1:]:
-        raise InputError(
-            f"logits must have rows and target_prior one share per logit; got logits of shape "
-            f"{scores.shape} and target_prior {target}."
-        )
+    if not len(scores):
+        raise InputError("there are no rows to learn from; give at least one.")
+    target = check_prior(target_prior, theta.shape[1])
     rows = np.bincount(index, minlength=len(theta))
     weights = rows / len(index)
     pooled = weights @ theta
     if np.any(pooled <= 0):
         return 0.0  # a class without rows is never learned
     if scores.ndim == 1:
-        transition = Transition(theta[:, 1], rows, float(target), scoring=True)
+        transition = Transition(theta, rows, target, scoring=True)
         # A label is compared at the pooled prior, where the set index is.
-        share = expit(scores + _logit(pooled[1]) - _logit(target))
+        share = expit(scores + logit(pooled[1]) - logit(target[1]))
         of_sets = FisherTable(transition)(scores).sum()
         return float(len(scores) * of_sets / (share * (1 - share)).sum())
     likelihoods = theta[rows > 0] / pooled  # (m, K)
@@ -157,9 +154,3 @@ def _efficiency(of_sets: FloatArray, of_labels: FloatArray) -> float:
     if np.linalg.matrix_rank(relative, tol=1e-12, hermitian=True) < len(relative):
         return 0.0
     return float(len(relative) / np.trace(np.linalg.solve(of_sets, of_labels)))
-
-
-def _logit(share: npt.ArrayLike) -> FloatArray:
-    """Return log-odds."""
-    value = np.asarray(share, dtype=np.float64)
-    return np.asarray(np.log(value) - np.log1p(-value))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from unmix.assess.evaluation import Evaluation
-    from unmix.learn.estimator import UnmixClassifier
+    from unmix.classifier import UnmixClassifier
 
 
 @main.command()
@@ -36,9 +36,9 @@ def predict(
 ) -> None:
     """Score ROWS with a saved MODEL, in constant memory however large the file is."""
     from unmix.assess.estimates import plain
+    from unmix.classifier import UnmixClassifier
     from unmix.data.row_writer import is_csv
     from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
-    from unmix.learn.estimator import UnmixClassifier
     from unmix.progress import progress_bar
 
     clf = UnmixClassifier.load(model)
@@ -112,12 +112,12 @@ def evaluate(
     With --labels the same numbers from labels stand beside them.
     """
     from unmix.assess.judgement import evaluate_classifier
-    from unmix.data.priors import read_priors
+    from unmix.classifier import UnmixClassifier
+    from unmix.data.priors import read_rates
     from unmix.data.tables import read_rows
-    from unmix.learn.estimator import UnmixClassifier
 
     clf = UnmixClassifier.load(model)
-    priors = read_priors(priors_file, set_column)
+    priors = read_rates(priors_file, set_column)
     _require_features(clf, rows)
     types = dict(clf.encoder_.dtypes)
     columns = list(types)
@@ -143,31 +143,20 @@ def evaluate(
 def prevalence(model: str, rows: str, set_column: str, as_json: bool) -> None:
     """Estimate the class shares of new sets in ROWS, with intervals."""
     import numpy as np
-    import pandas as pd
 
-    from unmix.assess.prevalence import prevalence as estimate
+    from unmix.assess.judgement import prevalence_of_logits, share_prior
+    from unmix.classifier import UnmixClassifier
     from unmix.data.tables import scan_rows
-    from unmix.learn.estimator import UnmixClassifier
 
     clf = UnmixClassifier.load(model)
     _require_features(clf, rows)
     types = clf.encoder_.dtypes
     logits, names = [], []
-    # Under covariate shift probabilities hold as they were learned, at no target prior.
-    prior = clf.target_prior_ if clf.method_ == "ssc" else clf.learner_.base_prior
     for frame in scan_rows(rows, columns=list(types), set_column=set_column, dtypes=types):
         with about_rows(rows, frame):
-            logits.append(clf.logits_at(frame[clf.encoder_.columns], prior))
+            logits.append(clf.logits_at(frame[clf.encoder_.columns], share_prior(clf)))
         names.append(frame[set_column].to_numpy())
-    codes, ids = pd.factorize(np.concatenate(names))
-    result = estimate(
-        np.concatenate(logits),
-        codes,
-        len(ids),
-        float(prior[1]) if len(prior) == 2 else prior,
-        set_ids=[str(i) for i in ids],
-        assumption="label shift" if clf.method_ == "ssc" else "covariate shift",
-    )
+    result = prevalence_of_logits(clf, np.concatenate(logits), np.concatenate(names))
     if as_json:
         click.echo(json.dumps(result.to_dict()))
         return

@@ -8,6 +8,8 @@ reduce over rows; `tests/reference.py` holds the literal form.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -16,6 +18,7 @@ from unmix.errors import InputError
 
 __all__ = [
     "fisher_information",
+    "set_log_loss",
     "ssc_cross_entropy",
     "ssc_cross_entropy_gradient",
     "ssc_squared_error",
@@ -107,7 +110,23 @@ def ssc_squared_error_gradient(logits: Tensor, set_index: Tensor, transition: Tr
     by_v = 2 * (qv - vqv / pooled * p - rho * (theta * pooled - own * p)) / pooled**2
     by_eta = by_v / transition.target.to(v.dtype)
     gradient = eta * (by_eta - (eta * by_eta).sum(dim=-1, keepdim=True))
-    return gradient[:, 1] if transition.binary else gradient
+    return gradient[:, 1] if logits.ndim == 1 else gradient
+
+
+def set_log_loss(logits: Any, set_index: Any, transition: Transition) -> float:
+    """Return the mean set log-loss of rows: the yardstick that needs no label.
+
+    Parameters
+    ----------
+    logits : Tensor or array, shape (n,) or (n, K)
+        At the transition's target prior.
+    set_index : Tensor or array of integers, shape (n,)
+    transition : Transition
+    """
+    z = torch.as_tensor(logits).double()
+    losses = ssc_cross_entropy(z, torch.as_tensor(set_index).long(), transition)
+    # Summed by numpy, whose order does not depend on the number of threads.
+    return float(losses.numpy(force=True).mean())
 
 
 def fisher_information(
@@ -144,7 +163,7 @@ def fisher_information(
         posterior = torch.exp(log_posterior + transition.log_weights[chunk].to(z.dtype))
         gradient = torch.softmax(own, dim=-1) - mean[:, None, :]
         total += (posterior[:, :, None] * gradient**2).sum(dim=1)
-    return total[:, 1] if transition.binary else total
+    return total[:, 1] if logits.ndim == 1 else total
 
 
 def _linear_forms(

@@ -98,7 +98,7 @@ def mmc_risk(
     """
     if not transition.binary:
         raise InputError("the U2 and MMC methods are for two classes; use ssc for more")
-    priors, weights = transition.set_priors, transition.set_weights
+    priors, weights = transition.prior_matrix[:, 1], transition.set_weights
     first, second, omega = _pairs(transition)  # (pairs,) each
     target = 0.5 if balanced else float(transition.target[1])
     pi_1, pi_2 = priors[first], priors[second]
@@ -153,7 +153,7 @@ def _pairs(transition: Transition) -> tuple[Tensor, Tensor, Tensor]:
     """Return the first and second set of each pair and its weight, leaving out empty sets."""
     weights = transition.set_weights.numpy(force=True)
     used = weights.nonzero()[0]
-    priors, sizes = transition.set_priors.numpy(force=True)[used], weights[used]
+    priors, sizes = transition.prior_matrix[:, 1].numpy(force=True)[used], weights[used]
     pairs = pair_sets(priors, sizes)
     columns = (*used[pairs].T.copy(), pair_weights(priors, sizes, pairs))
     first, second, omega = (torch.from_numpy(c).to(transition.set_weights.device) for c in columns)

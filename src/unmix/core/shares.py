@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 from scipy.stats import chi2
 
+from unmix.core.class_shares import check_prior
 from unmix.core.simplex import set_sums, simplex_errors, simplex_maximum
 from unmix.errors import InputError
 
@@ -70,7 +71,7 @@ def share_by_likelihood(
     num_sets : int
         Number of sets m; a set may have no rows.
     target_prior : float or (K,)
-        Class shares at which the logits hold, inside (0, 1).
+        Class prior at which the logits hold, inside (0, 1); for two classes one share will do.
 
     Returns
     -------
@@ -97,7 +98,7 @@ def share_by_likelihood(
     steps projected to shares >= 0. Both problems are concave, so the start does not matter.
     """
     scores, index = check_rows(logits, set_index, num_sets)
-    target = _checked_target(target_prior, scores)
+    target = check_prior(target_prior, 2 if scores.ndim == 1 else scores.shape[1])
     rows = np.bincount(index, minlength=num_sets)
     if scores.ndim == 2:
         likelihoods = np.asarray(softmax(scores - np.log(target), axis=1))
@@ -183,7 +184,7 @@ def share_interval(
         or 0 and 1 where it never does; nan for a set with no rows.
     """
     scores, index = check_rows(logits, set_index, num_sets)
-    target = _checked_target(target_prior, scores)
+    target = check_prior(target_prior, 2 if scores.ndim == 1 else scores.shape[1])
     likelihoods = _two_likelihoods(scores, target)
     best = _positive_shares(likelihoods, index, num_sets, target[1])
     floor = _log_likelihood(likelihoods, index, best) - chi2.ppf(confidence, 1) / 2
@@ -203,20 +204,6 @@ def share_interval(
     empty = np.bincount(index, minlength=num_sets) == 0
     low[empty] = high[empty] = np.nan
     return low, high
-
-
-def _checked_target(target_prior: npt.ArrayLike, scores: FloatArray) -> FloatArray:
-    """Return the target prior as shares of every class (K,), or say what is wrong with it."""
-    target = np.asarray(target_prior, dtype=np.float64)
-    if target.shape != scores.shape[1:]:
-        raise InputError(
-            f"target_prior must be one share for two classes, else one per class; got {target}."
-        )
-    if not (np.all(target > 0) and np.all(target < 1)):
-        raise InputError(
-            f"target_prior must lie inside (0, 1); got {target}: every class needs a share."
-        )
-    return np.array([1 - target, target]) if scores.ndim == 1 else target
 
 
 def _two_likelihoods(scores: FloatArray, target: FloatArray) -> FloatArray:

@@ -2,7 +2,7 @@
 
 Theorem 1 of the paper bridges p(class | x) and p(set | x) by a linear-fractional map with known
 coefficients. Two classes are the case K = 2 of one formula. This file knows no loss, no model
-and no data; it is where set priors, set weights and the target prior are checked.
+and no data.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unmix.errors import IdentifiabilityError, InputError
+from unmix.core.class_shares import ClassShares, check_identifiable, check_prior
+from unmix.errors import InputError
 
 __all__ = ["Transition", "check_logits", "class_logits", "estimation_error_bound"]
-
-# Set priors closer than this are the same number for any data that fits in a computer.
-SAME = 1e-9
 
 
 class Transition:
@@ -71,21 +69,18 @@ class Transition:
         *,
         scoring: bool = False,
     ) -> None:
-        theta = _prior_matrix(set_priors)
-        weights = _weights(set_weights, len(theta))
-        self.binary = np.ndim(set_priors) == 1
+        shares = ClassShares.of(set_priors)
+        theta, weights = shares.matrix, _weights(set_weights, len(shares))
         if not scoring:
-            _check_identifiable(theta[weights > 0])
-        target = weights @ theta if target_prior is None else _target(target_prior, theta.shape[1])
-        self._store(torch.from_numpy(theta), torch.from_numpy(weights), torch.from_numpy(target))
+            check_identifiable(theta[weights > 0])
+        pooled = weights @ theta
+        target = pooled if target_prior is None else check_prior(target_prior, shares.num_classes)
+        self._store(*(torch.from_numpy(array) for array in (theta, weights, target)))
 
     @classmethod
-    def unchecked(
-        cls, prior_matrix: Tensor, set_weights: Tensor, target: Tensor, *, binary: bool
-    ) -> Transition:
+    def unchecked(cls, prior_matrix: Tensor, set_weights: Tensor, target: Tensor) -> Transition:
         """Build from tensors as they are, keeping their gradients: for priors that are learned."""
         self = cls.__new__(cls)
-        self.binary = binary
         self._store(prior_matrix, set_weights, target)
         return self
 
@@ -108,7 +103,7 @@ class Transition:
     def to(self, device: torch.device | str) -> Transition:
         """Return the same transition on another device."""
         moved = (t.to(device) for t in (self.prior_matrix, self.set_weights, self.target))
-        return Transition.unchecked(*moved, binary=self.binary)
+        return Transition.unchecked(*moved)
 
     def retarget(self, target_prior: Any) -> Transition:
         """Return the same sets with another target prior."""
@@ -131,13 +126,18 @@ class Transition:
         return self.prior_matrix.shape[1]
 
     @property
+    def binary(self) -> bool:
+        """Whether there are two classes, of which one logit tells."""
+        return self.num_classes == 2
+
+    @property
     def set_priors(self) -> Tensor:
-        """Set priors as they were given: (m,) for two classes, else (m, K)."""
+        """Set priors as people write them: shares of positives (m,), or of each class (m, K)."""
         return self.prior_matrix[:, 1] if self.binary else self.prior_matrix
 
     @property
     def target_prior(self) -> float | list[float]:
-        """Target prior as it was given: a float for two classes, else K floats."""
+        """Target prior in the form of the set priors: a float, or K floats."""
         return float(self.target[1]) if self.binary else [float(k) for k in self.target]
 
     def set_posterior(self, logits: Tensor) -> Tensor:
@@ -179,7 +179,8 @@ class Transition:
         """Apply T_j^{-1} of Theorem 1 to the posterior of one set per row."""
         if not self.binary:
             raise InputError("the posterior of one set determines the class of two classes only")
-        rho, pi, target = self.set_weights[set_index], self.set_priors[set_index], self.target[1]
+        rho, pi = self.set_weights[set_index], self.prior_matrix[set_index, 1]
+        target = self.target[1]
         a, b = rho * (pi - target), rho * target * (1 - pi)
         p = self.pooled[1]
         c, d = p - target, target * (1 - p)
@@ -211,21 +212,21 @@ class Transition:
 def class_logits(logits: Tensor, transition: Transition) -> Tensor:
     """Return logits as one column per class, (n, K); one logit z stands for (0, z)."""
     check_logits(logits, transition)
-    if transition.binary:
+    if logits.ndim == 1:
         return torch.stack((torch.zeros_like(logits), logits), dim=-1)
     return logits
 
 
 def check_logits(logits: Tensor, transition: Transition) -> None:
     """Refuse logits of another shape than the transition's classes take."""
-    if transition.binary:
-        if logits.ndim != 1:
-            # (n, 1) would broadcast against (n,) in silence.
-            raise InputError(f"two classes take logits of shape (n,); got {tuple(logits.shape)}")
-    elif logits.ndim != 2 or logits.shape[1] != transition.num_classes:
+    if transition.binary and logits.ndim == 1:
+        return
+    if logits.ndim != 2 or logits.shape[1] != transition.num_classes:
+        # (n, 1) would broadcast against (n,) in silence.
+        form = "(n,)" if transition.binary else f"(n, {transition.num_classes})"
         raise InputError(
-            f"{transition.num_classes} classes take logits of shape "
-            f"(n, {transition.num_classes}); got {tuple(logits.shape)}"
+            f"{transition.num_classes} classes take logits of shape {form}; "
+            f"got {tuple(logits.shape)}"
         )
 
 
@@ -260,79 +261,15 @@ def estimation_error_bound(
     return complexity * rademacher + deviation
 
 
-def _array(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Return finite float64 numbers, or say what is wrong with them."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be numbers; got {values!r}") from None
-    if not np.isfinite(array).all():
-        raise InputError(f"{name} must be finite; got {array[~np.isfinite(array)][0]}")
-    return array
-
-
-def _prior_matrix(set_priors: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Check set priors and return Theta, (m, K)."""
-    priors = _array(set_priors, "set_priors")
-    if priors.ndim not in (1, 2) or priors.size == 0:
-        raise InputError(f"set_priors must have shape (m,) or (m, K); got {priors.shape}")
-    outside = (priors < 0) | (priors > 1)
-    if outside.any():
-        j = int(np.argwhere(outside)[0][0])
-        value = priors[outside][0]
-        cure = "; divide percentages by 100" if value > 1 else ""
-        raise InputError(f"set_priors must lie in [0, 1]; got {value:g} for set {j}{cure}")
-    if priors.ndim == 1:
-        return np.stack((1 - priors, priors), axis=1)
-    sums = priors.sum(axis=1)
-    if np.abs(sums - 1).max() > 1e-6:
-        j = int(np.abs(sums - 1).argmax())
-        raise InputError(f"the class shares of a set must sum to 1; set {j} has {sums[j]:g}")
-    return np.asarray(priors / sums[:, None])
-
-
 def _weights(set_weights: Any, num_sets: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Check set weights and scale them to sum to one."""
     if set_weights is None:
         return np.full(num_sets, 1 / num_sets)
-    weights = _array(set_weights, "set_weights")
+    if isinstance(set_weights, Tensor):
+        set_weights = set_weights.numpy(force=True)
+    weights = np.asarray(set_weights, dtype=np.float64)
     if weights.shape != (num_sets,):
         raise InputError(f"set_weights must have shape ({num_sets},); got {weights.shape}")
-    if (weights < 0).any() or weights.sum() <= 0:
+    if not np.isfinite(weights).all() or (weights < 0).any() or weights.sum() <= 0:
         raise InputError("set_weights must not be negative, and at least one must be positive")
     return np.asarray(weights / weights.sum())
-
-
-def _target(target_prior: Any, num_classes: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Check the target prior and return kappa, (K,)."""
-    target = _array(target_prior, "target_prior")
-    if target.ndim == 0 and num_classes == 2:
-        target = np.array([1 - target, target])
-    if target.shape != (num_classes,):
-        raise InputError(f"target_prior must hold {num_classes} shares; got {target_prior!r}")
-    if (target <= 0).any() or (target >= 1).any() or abs(target.sum() - 1) > 1e-6:
-        raise InputError(
-            f"target_prior must lie strictly between 0 and 1 (and sum to 1 over the classes); "
-            f"got {target_prior!r}"
-        )
-    return np.asarray(target / target.sum())
-
-
-def _check_identifiable(theta: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    """Refuse priors from which no amount of data can tell the classes apart."""
-    classes = theta.shape[1]
-    if classes == 2:
-        if np.ptp(theta[:, 1]) < SAME:
-            raise IdentifiabilityError(
-                f"all set priors are equal ({theta[0, 1]:g}), so the sets say nothing about the "
-                "classes; at least two sets must differ"
-            )
-        return
-    rank = int(np.linalg.matrix_rank(theta, tol=SAME * max(theta.shape)))
-    if rank < classes:
-        raise IdentifiabilityError(
-            f"the set priors have rank {rank} but there are {classes} classes, so the sets cannot "
-            f"tell them apart; {classes} sets with linearly independent shares are needed"
-        )

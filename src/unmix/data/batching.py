@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["BatchBy", "row_order"]
+__all__ = ["SETS_PER_BATCH", "BatchBy", "row_order"]
 
 Array = np.ndarray[Any, Any]
 BatchBy = Literal["rows", "sets"]
+SETS_PER_BATCH = 8
 
 
 def row_order(
@@ -18,7 +19,7 @@ def row_order(
     rng: np.random.Generator,
     *,
     by: BatchBy = "rows",
-    sets_per_batch: int = 8,
+    sets_per_batch: int = SETS_PER_BATCH,
 ) -> Array:
     """Return a random order of the rows for one epoch, shape (n,); batches are its slices.
 

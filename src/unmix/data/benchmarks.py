@@ -30,6 +30,7 @@ __all__ = [
     "dataset_folder",
     "is_present",
     "load_benchmark",
+    "register_dataset",
 ]
 
 DATA_VARIABLE = "UNMIX_DATA"
@@ -76,7 +77,7 @@ class BenchmarkInfo:
     """The class indices that make up the positive class."""
     target_prior: float
     """The target prior of the paper: the share of positives, to two digits."""
-    model: Literal["mlp", "resnet32"]
+    model: str
     """The model the paper trains on it."""
     num_train: int
     """Number of training images."""
@@ -84,7 +85,7 @@ class BenchmarkInfo:
     """Number of test images."""
     shape: tuple[int, ...]
     """Shape of one image."""
-    kind: Literal["idx", "cifar", "digits"]
+    kind: Literal["idx", "cifar", "digits", "arrays"]
     """How it is read."""
     files: tuple[DataFile, ...] = ()
     """Its files; none if it comes with scikit-learn."""
@@ -94,6 +95,8 @@ class BenchmarkInfo:
     """Pixels an image may be moved by without changing its class, for recipes that do so."""
     flip: bool = False
     """Whether left and right may be exchanged."""
+    load: Callable[[], tuple[Any, Any, Any, Any]] | None = None
+    """For a dataset of one's own: returns its training rows, labels, test rows and labels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,6 +262,84 @@ def benchmark_info(name: str | BenchmarkInfo) -> BenchmarkInfo:
     )
 
 
+def register_dataset(
+    name: str,
+    x_train: Any,
+    y_train: Any,
+    x_test: Any,
+    y_test: Any,
+    *,
+    title: str | None = None,
+    model: str = "mlp",
+    target_prior: float | None = None,
+    shift: int = 0,
+    flip: bool = False,
+    overwrite: bool = False,
+) -> None:
+    """Add a labeled dataset of your own, for `unmix train` and `unmix reproduce`.
+
+    Sets are drawn from its training rows as from the paper's benchmarks; its test labels are
+    counted and never used.
+
+    Parameters
+    ----------
+    name : str
+        What it is called from then on.
+    x_train, x_test : array, shape (n, ...)
+        Rows as a network takes them: vectors or images, bytes (pixels) or floats.
+    y_train, y_test : array, shape (n,)
+        True or 1 for positives.
+    title : str, optional
+        The name in tables and figures.
+    model : 'linear', 'mlp' or 'resnet32'
+    target_prior : float, optional
+        Share of positives where the classifier is judged; that of the test rows if left out.
+    shift, flip
+        By how many pixels images may be moved, and whether they may be mirrored.
+    overwrite : bool
+        Replace a dataset of that name; otherwise it is refused.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> x, y = load_breast_cancer(return_X_y=True)
+    >>> register_dataset("cancer", x[::2], y[::2], x[1::2], y[1::2])
+    >>> load_benchmark("cancer").x_train.shape
+    (285, 30)
+    >>> del BENCHMARKS["cancer"]
+    """
+    if not isinstance(name, str) or not name or set(name) & set(" ,/\\\t\n"):
+        raise InputError(f"a dataset is named by one word without spaces and commas; got {name!r}")
+    if name in BENCHMARKS and not overwrite:
+        raise InputError(f"there is a dataset {name!r} already; pass overwrite=True to replace it")
+    parts = [(np.asarray(x), np.asarray(y)) for x, y in ((x_train, y_train), (x_test, y_test))]
+    for x, y in parts:
+        if x.ndim < 2 or y.shape != x.shape[:1] or x.shape[1:] != parts[0][0].shape[1:]:
+            raise InputError(
+                f"rows must have shape (n, ...) with one label each, the same for training and "
+                f"test; got {x.shape} and {y.shape}"
+            )
+        if x.dtype.kind not in "fiub" or not np.isin(y, (0, 1)).all():
+            raise InputError("rows must be numbers and labels 0 or 1; recode them")
+    (x_train, y_train), (x_test, y_test) = (
+        (x if x.dtype == np.uint8 else x.astype(np.float32), y.astype(int)) for x, y in parts
+    )
+    BENCHMARKS[name] = BenchmarkInfo(
+        name=name,
+        title=title or name,
+        positive=(1,),
+        target_prior=float(y_test.mean()) if target_prior is None else float(target_prior),
+        model=model,
+        num_train=len(x_train),
+        num_test=len(x_test),
+        shape=x_train.shape[1:],
+        kind="arrays",
+        shift=shift,
+        flip=flip,
+        load=lambda: (x_train, y_train, x_test, y_test),
+    )
+
+
 def dataset_folder(name: str | BenchmarkInfo, folder: str | Path | None = None) -> Path:
     """Say where the files of a benchmark lie, or would lie.
 
@@ -325,7 +406,8 @@ def load_benchmark(name: str | BenchmarkInfo, folder: str | Path | None = None) 
     info = benchmark_info(name)
     place = dataset_folder(info, folder)
     _check_files(info, place)
-    x_train, classes_train, x_test, classes_test = _LOADERS[info.kind](place)
+    load = info.load or (lambda: _LOADERS[info.kind](place))
+    x_train, classes_train, x_test, classes_test = load()
     for part, x, classes, num in (
         ("training", x_train, classes_train, info.num_train),
         ("test", x_test, classes_test, info.num_test),

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from unmix.core.class_shares import ClassShares, share_problems
 from unmix.data.column_types import first_unreadable, parse_text
 from unmix.data.wording import listed, quoted
 from unmix.errors import InputError
 
-__all__ = ["PriorColumns", "check_shares", "check_sums", "interpret"]
+__all__ = ["PriorColumns", "interpret"]
 
 _SHARES = {"share", "prior", "set_prior", "proportion", "prevalence", "rate", "fraction"}
 _POSITIVES = {"positives", "positive", "n_positive", "n_positives", "count", "cases", "events"}
@@ -34,15 +35,13 @@ _ACCEPTED = (
     "one column of shares; 'share' and 'standard_error'; 'positives' and 'total'; or one column "
     "of shares per class"
 )
-_SUM_TOLERANCE = 0.005  # shares rounded to two or three digits still count as adding up to 1
-_ABOVE_ONE = 1 + 1e-9  # a computed 1.0000000000000002 is 1
 
 
 @dataclass(frozen=True)
 class PriorColumns:
-    """Arrays for m sets: ``set_priors`` (m,) or (m, K), ``standard_errors`` (m,) or None."""
+    """What a table says of m sets: their shares, and ``standard_errors`` (m,) or None."""
 
-    set_priors: NDArray[np.float64]
+    set_priors: ClassShares
     classes: tuple[str, ...] | None = None
     standard_errors: NDArray[np.float64] | None = None
 
@@ -80,72 +79,23 @@ def interpret(
     if not names:
         raise InputError(f"{source} has no column besides the set column; add {_ACCEPTED}.")
     if len(names) == 1:
-        return PriorColumns(cells.shares(names[0]))
+        return PriorColumns(ClassShares(cells.shares(names[0])))
     if sorted(roles.values()) == ["positives", "total"]:
         by_role = {role: name for name, role in roles.items()}
         return _from_counts(cells, by_role["positives"], by_role["total"])
     if len(names) == 2 and list(roles.values()).count("error") == 1:
         error, share = sorted(names, key=lambda name: roles[name] != "error")
-        return PriorColumns(cells.shares(share), standard_errors=cells.standard_errors(error))
+        shares = ClassShares(cells.shares(share))
+        return PriorColumns(shares, standard_errors=cells.standard_errors(error))
     binary = _binary_order(names)
     if binary is not None:
-        return PriorColumns(_per_class(cells, binary).set_priors[:, 1])
+        return PriorColumns(ClassShares(_per_class(cells, binary).set_priors.matrix[:, 1]))
     if any(roles.values()):
         raise InputError(
             f"cannot tell what the columns {listed(names)} of {source} mean together; besides "
             f"the set column keep {_ACCEPTED}."
         )
     return _per_class(cells, names)
-
-
-def check_shares(
-    values: NDArray[np.float64], set_ids: Sequence[Hashable], where: str
-) -> NDArray[np.float64]:
-    """
-    Return shares in [0, 1], or say which set has none.
-
-    Parameters
-    ----------
-    values (m,)
-        The numbers; NaN is a missing one.
-    set_ids
-        The m set ids.
-    where
-        The file and column for the message, such as ``rates.csv, column 'share'``.
-    """
-    wrong = ~((values >= 0) & (values <= _ABOVE_ONE))  # NaN is wrong too
-    if not wrong.any():
-        return np.minimum(values, 1.0)
-    first = int(wrong.argmax())
-    value = values[first]
-    if np.isnan(value):
-        what = "the share is missing; fill it in or remove the set"
-    elif value < 0:
-        what = f"{value:g} is negative; a share lies between 0 and 1"
-    elif np.nanmax(values) <= 100:
-        what = f"{value:g} is above 1; if these are percentages divide them all by 100"
-    else:
-        what = (
-            f"{value:g} is above 1; a share lies between 0 and 1 (counts need two columns, "
-            "'positives' and 'total')"
-        )
-    raise InputError(f"{where}, set {quoted(set_ids[first])}: {what}.")
-
-
-def check_sums(
-    shares: NDArray[np.float64], set_ids: Sequence[Hashable], source: str
-) -> NDArray[np.float64]:
-    """Return shares (m, K) scaled to sum to 1; refuse sums that are off by more than rounding."""
-    sums = shares.sum(axis=1)
-    wrong = np.abs(sums - 1) > _SUM_TOLERANCE + 1e-9
-    if wrong.any():
-        first = int(wrong.argmax())
-        raise InputError(
-            f"{source}, set {quoted(set_ids[first])}: the shares of the classes sum to "
-            f"{sums[first]:.6g}, not to 1; correct them or add the missing class."
-        )
-    scaled: NDArray[np.float64] = shares / sums[:, None]
-    return scaled
 
 
 @dataclass(frozen=True)
@@ -158,7 +108,10 @@ class _Cells:
 
     def shares(self, name: str) -> NDArray[np.float64]:
         """Read a column of shares."""
-        return check_shares(self._numbers(name), self.set_ids, self._where(name))
+        values = self._numbers(name)
+        for problem in share_problems(values, self.set_ids, self._where(name)):
+            raise InputError(f"{problem}.")
+        return values
 
     def counts(self, name: str) -> NDArray[np.float64]:
         """Read a column of whole numbers, 0 or more."""
@@ -259,7 +212,7 @@ def _per_class(cells: _Cells, classes: tuple[str, ...]) -> PriorColumns:
             f"the set column it has {listed(tuple(cells.columns), 10)}."
         )
     shares = np.column_stack([cells.shares(name) for name in classes])
-    return PriorColumns(check_sums(shares, cells.set_ids, cells.source), classes)
+    return PriorColumns(ClassShares(shares, cells.set_ids, source=cells.source), classes)
 
 
 def _from_counts(cells: _Cells, positives_name: str, total_name: str) -> PriorColumns:
@@ -276,4 +229,4 @@ def _from_counts(cells: _Cells, positives_name: str, total_name: str) -> PriorCo
     # The standard deviation of the share under Jeffreys' prior: also 0 of 5 is uncertain.
     a, b = positives + 0.5, totals - positives + 0.5
     errors = np.sqrt(a * b / (a + b + 1)) / (a + b)
-    return PriorColumns(positives / totals, standard_errors=errors)
+    return PriorColumns(ClassShares(positives / totals), standard_errors=errors)

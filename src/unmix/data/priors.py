@@ -15,13 +15,14 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from unmix.data.prior_columns import check_shares, check_sums, interpret
+from unmix.core.class_shares import ClassShares, check_identifiable, share_problems
+from unmix.data.prior_columns import interpret
 from unmix.data.set_matching import match_ids
 from unmix.data.tables import Table, open_table
 from unmix.data.wording import listed, nearest, quoted
-from unmix.errors import IdentifiabilityError, InputError
+from unmix.errors import InputError
 
-__all__ = ["Priors", "match_sets", "read_priors"]
+__all__ = ["Priors", "match_sets", "read_rates"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +34,8 @@ class Priors:
     ----------
     set_ids
         The m ids, all different.
-    set_priors (m,) or (m, K)
-        The share of positives of each set, or of each class.
+    set_priors
+        `ClassShares`: the share of positives of each set, or of each class.
     classes
         The K class names, or None for shares of positives.
     standard_errors (m,)
@@ -49,23 +50,14 @@ class Priors:
     """
 
     set_ids: tuple[Hashable, ...]
-    set_priors: NDArray[np.float64]
+    set_priors: ClassShares
     classes: tuple[Hashable, ...] | None = None
     standard_errors: NDArray[np.float64] | None = None
     source: str = "set_priors"
 
     def __post_init__(self) -> None:
-        if len(self.set_ids) < 2:
-            raise IdentifiabilityError(
-                f"only {len(self.set_ids)} set of {self.source} is there; at least two sets with "
-                "different priors are needed."
-            )
-        if np.ptp(self.set_priors, axis=0).max() < 1e-12:
-            shares = ", ".join(f"{share:g}" for share in np.atleast_1d(self.set_priors[0]))
-            raise IdentifiabilityError(
-                f"all {len(self.set_ids)} sets of {self.source} have the same prior ({shares}), so "
-                "sets say nothing about classes; add sets with other priors."
-            )
+        object.__setattr__(self, "set_priors", ClassShares.of(self.set_priors))
+        check_identifiable(self.set_priors.matrix, self.source, least_rank=2)
 
     def __len__(self) -> int:
         return len(self.set_ids)
@@ -92,7 +84,7 @@ class Priors:
         Examples
         --------
         >>> Priors.from_mapping({"north": 0.31, "south": 0.12}).set_priors
-        array([0.31, 0.12])
+        ClassShares([0.31 0.12])
         >>> by_class = Priors.from_mapping({1: {"a": 0.2, "b": 0.8}, 2: {"a": 0.5, "b": 0.5}})
         >>> by_class.classes
         ('a', 'b')
@@ -101,30 +93,35 @@ class Priors:
         if len(shares) < len(set_priors):
             raise InputError(f"{source} names a set more than once; keep one prior for each set.")
         set_ids = tuple(shares)
+        if len(set_ids) < 2:
+            check_identifiable(np.empty((len(set_ids), 2)), source)
         if not any(isinstance(share, Mapping) for share in shares.values()):
             values = _floats(shares.values(), set_ids, source)
-            return cls(set_ids, check_shares(values, set_ids, source), source=source)
+            return cls(set_ids, ClassShares(values, set_ids, source=source), source=source)
         classes = _common_classes(shares, source)
-        table = np.column_stack(
-            [
-                check_shares(
-                    _floats((share[name] for share in shares.values()), set_ids, source),
-                    set_ids,
-                    f"{source}, class {name!r}",
-                )
-                for name in classes
-            ]
-        )
-        return cls(set_ids, check_sums(table, set_ids, source), classes, source=source)
+        columns = [
+            _floats((share[name] for share in shares.values()), set_ids, source) for name in classes
+        ]
+        for name, column in zip(classes, columns, strict=True):
+            for problem in share_problems(column, set_ids, f"{source}, class {name!r}"):
+                raise InputError(f"{problem}.")
+        table = ClassShares(np.column_stack(columns), set_ids, source=source)
+        return cls(set_ids, table, classes, source=source)
+
+    @classmethod
+    def of(cls, given: Any) -> "Priors":
+        """Return priors as they are, or made from a mapping or a Series."""
+        return given if isinstance(given, Priors) else cls.from_mapping(given)
 
     def keep(self, set_ids: Sequence[Hashable]) -> "Priors":
         """Return the priors of some of the sets, in the order of ``set_ids``."""
         rows = [self.index[set_id] for set_id in set_ids]
         errors = None if self.standard_errors is None else self.standard_errors[rows]
-        return Priors(tuple(set_ids), self.set_priors[rows], self.classes, errors, self.source)
+        shares = self.set_priors.take(rows)
+        return Priors(tuple(set_ids), shares, self.classes, errors, self.source)
 
 
-def read_priors(
+def read_rates(
     path: str | os.PathLike[str],
     set_column: str | None = None,
     *,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from unmix.core.class_shares import ClassShares
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 
@@ -27,7 +28,8 @@ class UnlabeledSets:
         Rows of all sets. Bytes (uint8) are pixels and are scaled to [0, 1] when they are used.
     set_index : array of integers, shape (n,)
         Which set each row lies in, 0 to m - 1.
-    set_priors : array, shape (m,) or (m, K)
+    set_priors : ClassShares, or array of shape (m,) or (m, K)
+        Kept as `ClassShares`.
     target_prior : float or array, shape (K,)
     set_ids : tuple, optional
         What the user calls the sets; 0 to m - 1 if left out.
@@ -39,13 +41,14 @@ class UnlabeledSets:
 
     x: Array
     set_index: Array
-    set_priors: Array
+    set_priors: Any
     target_prior: Any
     set_ids: tuple[Hashable, ...] = ()
     source: Array | None = None
     with_replacement: tuple[int, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "set_priors", ClassShares.of(self.set_priors))
         if self.set_index.shape != (len(self.x),):
             raise InputError(
                 f"set_index must have one entry per row: {len(self.x)} rows, "

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from unmix.core.class_shares import ClassShares
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
@@ -47,7 +48,7 @@ class ShuffledSets:
     num_features : int
     set_sizes : array, shape (m,)
         Rows of each set in these parts.
-    set_priors : array, shape (m,) or (m, K)
+    set_priors : ClassShares
     target_prior : float or array, shape (K,)
     set_ids : tuple
     """
@@ -56,9 +57,12 @@ class ShuffledSets:
     parts: dict[int, int]
     num_features: int
     set_sizes: Array
-    set_priors: Array
+    set_priors: ClassShares
     target_prior: Any
     set_ids: tuple[Hashable, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "set_priors", ClassShares.of(self.set_priors))
 
     def __len__(self) -> int:
         return sum(self.parts.values())

@@ -25,6 +25,7 @@ from unmix.data.wording import listed, nearest
 from unmix.errors import InputError
 
 __all__ = [
+    "Table",
     "column_names",
     "count_rows",
     "infer_dtypes",
@@ -40,7 +41,7 @@ Table = CsvTable | ParquetTable
 
 
 def read_rows(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Table,
     *,
     columns: Sequence[str] | None = None,
     set_column: str | None = None,
@@ -52,7 +53,8 @@ def read_rows(
     Parameters
     ----------
     path
-        A CSV file (``.csv``, ``.tsv``, ``.txt``) or a Parquet file (``.parquet``, ``.pq``).
+        A CSV file (``.csv``, ``.tsv``, ``.txt``) or a Parquet file (``.parquet``, ``.pq``), or
+        a table that `open_table` has opened.
     set_column
         The column that says which set a row belongs to: read as text, no cell may be missing.
     columns, dtypes
@@ -76,7 +78,7 @@ def read_rows(
 
 
 def scan_rows(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Table,
     *,
     batch_rows: int = 65536,
     columns: Sequence[str] | None = None,
@@ -147,15 +149,19 @@ def count_rows(path: str | os.PathLike[str]) -> int | None:
     return table.num_rows if isinstance(table, ParquetTable) else None
 
 
-def open_table(path: str | os.PathLike[str]) -> Table:
+def open_table(path: str | os.PathLike[str] | Table) -> Table:
     """
     Open a CSV or Parquet file by its suffix, and read no more than its header.
+
+    A table that is open already is returned as it is.
 
     Raises
     ------
     InputError
         It is missing, a folder, of another kind, or its header is broken.
     """
+    if isinstance(path, CsvTable | ParquetTable):
+        return path
     if os.path.isdir(path):
         raise InputError(f"cannot read {path}: it is a folder; give the name of one file.")
     return open_csv(path) if is_csv(path) else open_parquet(path)

@@ -16,14 +16,17 @@ import lightgbm as lgb
 import numpy as np
 import torch
 
-from unmix.core.losses import ssc_cross_entropy, ssc_cross_entropy_gradient
+from unmix.core.class_shares import ClassShares, check_errors
+from unmix.core.losses import set_log_loss
+from unmix.core.risks import MeanLoss
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
-from unmix.learn.fisher_table import FisherTable
-from unmix.learn.refining import check_prior_errors, refine_priors
+from unmix.learn.methods import METHODS, Method, method_named
+from unmix.learn.models import HELD_OUT, Learner, Model, Setup
+from unmix.learn.refined_priors import refine_priors
 
-__all__ = ["BoostingFit", "BoostingOptions", "fit_boosting"]
+__all__ = ["ROWS", "BoostingFit", "BoostingOptions", "fit_boosting"]
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int, str], None]
@@ -33,7 +36,7 @@ LEAST_HESSIAN = 1e-12
 # The second pass refines with models that were trained on better priors; a third changes little.
 REFINING_PASSES = 2
 # Information of 80,000 labels. From here on, large steps cost nothing and halve the time.
-PLENTY = 20_000
+MUCH_INFORMATION = 20_000
 # What LightGBM accepts, so that a mistake is told in our words.
 RANGES = {
     "num_leaves": (2, 131_072),
@@ -88,7 +91,7 @@ class BoostingFit:
     """Where the trees start: logit of the target prior, shape (); for K classes its log, (K,)."""
     num_rounds: int
     """Rounds in the model; those after the best one are left out."""
-    set_priors: Array
+    set_priors: ClassShares
     """As stated, or refined if standard errors were given."""
     history: list[dict[str, float]]
     """One row per round: round and, if rows were held out, held_out_loss."""
@@ -109,6 +112,18 @@ class BoostingFit:
             )
         return np.asarray(self.booster.predict(x, raw_score=True) + self.base_logits)
 
+    def facts(self) -> dict[str, Any]:
+        """Return what a saved model needs besides the trees."""
+        return {
+            "base_logits": np.asarray(self.base_logits).tolist(),
+            "num_rounds": self.num_rounds,
+            "num_features": self.num_features,
+        }
+
+    def weights_file(self) -> bytes:
+        """Return the trees as a file."""
+        return self.model_text.encode()
+
 
 @dataclass(frozen=True)
 class _Plan:
@@ -120,11 +135,13 @@ class _Plan:
     seed: int
     num_threads: int | None
     progress: Progress | None
+    method: Method
 
 
 def fit_boosting(
     sets: UnlabeledSets,
     *,
+    method: str | Method = METHODS["ssc"],
     held_out: UnlabeledSets | None,
     categorical: Sequence[int] = (),
     max_rounds: int = 500,
@@ -140,6 +157,8 @@ def fit_boosting(
     ----------
     sets : UnlabeledSets
         Its x is a matrix (n, d) of numbers; NaN means missing.
+    method : Method or its name
+        One whose risk is a mean over rows and whose information is known.
     held_out : UnlabeledSets or None
         Other rows of the same sets. Training stops when their set log-loss gets no better, and
         the best round is kept. None: all rounds are trained and kept.
@@ -149,8 +168,8 @@ def fit_boosting(
     seed : int
         Decides the rows (and columns) that each tree sees.
     prior_errors : array, shape (m,), optional
-        Standard errors of the stated set priors, 0 for exact ones (two classes only). The priors
-        are then refined before the model is trained, which takes about twice as long again.
+        Standard errors of the stated set priors, 0 for exact ones. The priors are then refined
+        before the model is trained, which takes about twice as long again.
     num_threads : int, optional
         All cores if left out. The same number gives the same model, to the bit.
     progress : function (rounds done, most rounds, text), optional
@@ -162,21 +181,27 @@ def fit_boosting(
         if name not in known:
             raise InputError(f"boosting has no option {name!r}; it has {', '.join(known)}")
     plan = _Plan(
-        BoostingOptions(**options), tuple(categorical), max_rounds, seed, num_threads, progress
+        BoostingOptions(**options),
+        tuple(categorical),
+        max_rounds,
+        seed,
+        num_threads,
+        progress,
+        method_named(method),
     )
     _check(sets, held_out, plan)
-    priors = np.asarray(sets.set_priors, dtype=np.float64)
-    if prior_errors is not None:
-        priors = _refined(sets, priors, check_prior_errors(prior_errors, priors), plan)
+    priors, errors = sets.set_priors, check_errors(prior_errors, sets.num_sets)
+    if plan.method.refines and errors.any():
+        priors = _refined(sets, errors, plan)
     return _boost(sets, held_out, priors, plan, "boosting")
 
 
-def _refined(sets: UnlabeledSets, stated: Array, errors: Array, plan: _Plan) -> Array:
+def _refined(sets: UnlabeledSets, errors: Array, plan: _Plan) -> ClassShares:
     """Refine set priors on logits that come, for each half of the rows, from the other half."""
     rng = np.random.default_rng(np.random.SeedSequence([plan.seed, 1]))
     first, second = sets.hold_out(0.5, rng)
     set_index = np.concatenate((second.set_index, first.set_index))
-    priors = stated
+    priors: ClassShares = sets.set_priors
     for _ in range(REFINING_PASSES):
         logits = [
             _boost(seen, unseen, priors, plan, "refining set priors").logits(unseen.x)
@@ -185,27 +210,32 @@ def _refined(sets: UnlabeledSets, stated: Array, errors: Array, plan: _Plan) -> 
         priors = refine_priors(
             np.concatenate(logits),
             set_index,
-            stated,
+            sets.set_priors,
             errors,
             sets.set_sizes,
-            float(sets.transition.target[1]),
+            sets.transition.target.numpy(),
         )
     return priors
 
 
 def _boost(
-    sets: UnlabeledSets, held_out: UnlabeledSets | None, priors: Array, plan: _Plan, doing: str
+    sets: UnlabeledSets,
+    held_out: UnlabeledSets | None,
+    priors: ClassShares,
+    plan: _Plan,
+    doing: str,
 ) -> BoostingFit:
     """Boost with the given set priors in place of those that the sets carry."""
     transition = Transition(priors, sets.set_sizes, sets.target_prior)
     target = transition.target.numpy()
     base = np.log(target[1] / target[0]) if transition.binary else np.log(target)
-    table = FisherTable(transition)
-    information = len(sets) * table(np.full((1, *base.shape), base)).max()
-    parameters = _parameters(plan, base.size, 0.2 if information > PLENTY else 0.1)
+    assert plan.method.information is not None  # `_check` looked
+    hessian = plan.method.information(transition)
+    information = len(sets) * hessian(np.full((1, *base.shape), base)).max()
+    parameters = _parameters(plan, base.size, 0.2 if information > MUCH_INFORMATION else 0.1)
     train = _dataset(sets, base, parameters, plan)
     booster = lgb.Booster(parameters, train)
-    objective = _objective(sets, transition, table)
+    objective = _objective(sets, plan.method.risk(transition), hessian)
     if held_out is not None:
         booster.add_valid(_dataset(held_out, base, parameters, plan, train), "held_out")
         evaluate = _evaluation(held_out, priors)
@@ -238,31 +268,25 @@ def _boost(
 
 
 def _objective(
-    sets: UnlabeledSets, transition: Transition, table: FisherTable
+    sets: UnlabeledSets, risk: Any, hessian: Callable[[Array], Array]
 ) -> Callable[[Array, Any], tuple[Array, Array]]:
     """Return the function from logits to gradient and Hessian that LightGBM calls each round."""
     set_index = torch.from_numpy(sets.set_index).long()
 
     def gradient_and_hessian(logits: Array, _: Any) -> tuple[Array, Array]:
-        gradient = ssc_cross_entropy_gradient(torch.from_numpy(logits), set_index, transition)
-        return gradient.numpy(), np.maximum(table(logits), LEAST_HESSIAN)
+        gradient = risk.by_logits(torch.from_numpy(logits), set_index, risk.transition)
+        return gradient.numpy(), np.maximum(hessian(logits), LEAST_HESSIAN)
 
     return gradient_and_hessian
 
 
 def _evaluation(
-    held_out: UnlabeledSets, priors: Array
+    held_out: UnlabeledSets, priors: ClassShares
 ) -> Callable[[Array, Any], tuple[str, float, bool]]:
     """Return the function from held-out logits to set log-loss, as LightGBM wants it."""
     transition = Transition(priors, held_out.set_sizes, held_out.target_prior, scoring=True)
     set_index = torch.from_numpy(held_out.set_index).long()
-
-    def set_log_loss(logits: Array, _: Any) -> tuple[str, float, bool]:
-        losses = ssc_cross_entropy(torch.from_numpy(logits), set_index, transition)
-        # Summed by numpy, whose order does not depend on the number of threads.
-        return "held_out_loss", float(losses.numpy().mean()), False
-
-    return set_log_loss
+    return lambda logits, _: ("held_out_loss", set_log_loss(logits, set_index, transition), False)
 
 
 def _dataset(
@@ -305,6 +329,10 @@ def _check(sets: UnlabeledSets, held_out: UnlabeledSets | None, plan: _Plan) -> 
     """Refuse what cannot be boosted."""
     if plan.max_rounds < 1:
         raise InputError(f"max_rounds must be 1 or more; got {plan.max_rounds}")
+    if plan.method.information is None or not isinstance(
+        plan.method.risk(sets.transition), MeanLoss
+    ):
+        raise InputError(f"boosting cannot learn by {plan.method.name}: {_refuse(plan.method)}")
     if sets.x.ndim != 2 or sets.x.dtype.kind not in "fiub":
         raise InputError(
             f"boosting takes a matrix of numbers; rows have shape {sets.x.shape[1:]} and type "
@@ -321,3 +349,64 @@ def _check(sets: UnlabeledSets, held_out: UnlabeledSets | None, plan: _Plan) -> 
             f"held-out rows must come from the same {sets.num_sets} sets of {num_features} "
             f"columns; got {held_out.num_sets} sets and rows of shape {held_out.x.shape[1:]}"
         )
+
+
+def _fit_model(
+    sets: UnlabeledSets,
+    setup: Setup,
+    *,
+    categorical: Sequence[int] = (),
+    prior_errors: Array | None = None,
+    progress: Progress | None = None,
+    **_: Any,
+) -> Learner:
+    """Fit trees, the number of rounds chosen on held-out rows."""
+    kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
+    fit = fit_boosting(
+        kept,
+        method=setup.method,
+        held_out=held_out,
+        categorical=categorical,
+        seed=setup.seed,
+        prior_errors=prior_errors,
+        # On small tables threads wait for each other more than they work.
+        num_threads=1 if len(kept) < 50_000 else None,
+        progress=progress,
+    )
+    base = method_named(setup.method).base_prior(sets.transition)
+    refined = fit.set_priors is not sets.set_priors
+    return Learner(setup, fit, base, fit.set_priors, fit.history, refined)
+
+
+def _load(
+    facts: dict[str, Any], weights: bytes, base_prior: Array, priors: ClassShares
+) -> BoostingFit:
+    """Build a fit again from a saved model."""
+    return BoostingFit(
+        model_text=weights.decode(),
+        base_logits=np.array(facts["base_logits"]),
+        num_rounds=facts["num_rounds"],
+        set_priors=priors,
+        history=[],
+        num_features=facts["num_features"],
+    )
+
+
+def _refuse(method: Method) -> str | None:
+    """Say why trees cannot learn by a method."""
+    return None if method.information else "trees need the information of its loss"
+
+
+ROWS = {
+    "boosting": Model(
+        "boosting",
+        _fit_model,
+        _load,
+        _refuse,
+        view="native",
+        weights_name="trees.txt",
+        in_memory=True,
+        in_auto=True,
+        unit="",
+    )
+}

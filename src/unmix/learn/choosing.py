@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
 
-from unmix.core.shares import share_by_likelihood, share_by_mean
+from unmix.core.losses import set_log_loss
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.learners import Setup, fit_learner, move_logits, set_log_loss
-from unmix.learn.views import Views
+from unmix.learn.methods import METHODS, method_named
+from unmix.learn.models import MODELS, Setup, fit_learner, model_row, move_logits, refuse_method
+from unmix.learn.training_rows import TrainingRows
 
-__all__ = ["BASELINE", "best_model", "choose_setup", "leave_sets_out", "predicted_shares"]
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["AUTO", "BASELINE", "best_model", "check_choice", "choose_setup", "leave_sets_out"]
 
 Array = np.ndarray[Any, Any]
+Views = Mapping[str, UnlabeledSets]
 
+AUTO = "auto"
 BASELINE = "baseline"
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
@@ -30,12 +35,12 @@ LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
 
 
 def choose_setup(
-    views: Views,
+    rows: TrainingRows,
     model: str | nn.Module,
     method: str,
     *,
     labeled: bool = False,
-    categorical: Sequence[int] = (),
+    hide_sets: bool | None = None,
     seed: int = 0,
     **options: Any,
 ) -> tuple[Setup, dict[str, float]]:
@@ -43,14 +48,16 @@ def choose_setup(
 
     Parameters
     ----------
-    views : Views
+    rows : TrainingRows
     model : str or torch module
-        'auto': the better of linear and boosting.
-    method : 'auto', 'ssc' or 'proportion'
+        'auto': the better of those that say so; for images the network of the studies.
+    method : str
+        'auto' or a name of `METHODS`.
     labeled : bool
-        Whether the sets are classes: then nothing is hidden, and the method is ssc.
-    categorical : sequence of int
-        Categorical columns of the view of boosting.
+        Whether the sets are classes: then nothing is hidden, and the method is the first.
+    hide_sets : bool, optional
+        Whether sets are hidden in turn. If left out, only where the method is to be chosen or
+        a few more fits cost little.
     seed : int
     **options
         Further fields of the setup.
@@ -59,36 +66,87 @@ def choose_setup(
     -------
     Setup
     dict
-        As from `leave_sets_out`.
+        As from `leave_sets_out`; empty if no sets were hidden.
     """
-    if method not in ("auto", "ssc", "proportion"):
-        raise InputError(f"method must be 'auto', 'ssc' or 'proportion'; got {method!r}")
-    if labeled and method == "proportion":
-        raise InputError("method 'proportion' needs set_priors")
-    options |= {"seed": seed}
-    if isinstance(model, str) and model == "auto":
-        # Labels say so much about each row that a line rarely loses to it by chance.
-        candidates = [Setup(name, "ssc", **options) for name in ("linear", "boosting")]
-        few = len(views) < LEAST_ROWS_FOR_TREES
-        model = (
-            "linear"
-            if few or method == "proportion"
-            else best_model(views, candidates, categorical=categorical, seed=seed)
-        )
-    ssc = Setup(model, "ssc", **options)
+    default = next(iter(METHODS))
+    wanted = [name for name, row in METHODS.items() if row.in_auto]
     if labeled:
-        return ssc, {}
-    # Trees do not learn by matching proportions; a line does.
-    instead = "linear" if model == "boosting" and method == "auto" else model
-    proportion = Setup(instead, "proportion", **options)
-    wanted = {"auto": [ssc, proportion], "ssc": [ssc], "proportion": [proportion]}[method]
-    errors = leave_sets_out(views, wanted, categorical=categorical, seed=seed)
+        if method not in (AUTO, default):
+            raise InputError(f"method {method!r} needs set_priors: without them sets are labels")
+        wanted = [default]
+    elif not _is_auto(method):
+        wanted = [_checked_method(method)]
+    options |= {"seed": seed}
+    if _is_auto(model):
+        model = _auto_model(rows, wanted[0], options, seed)
+    setups = []
+    for name in wanted:
+        # What trees cannot learn by a line can; who asks for both hears that it is impossible.
+        able = not _is_auto(method) or model_row(model).refuse(METHODS[name]) is None
+        setups.append(Setup(model if able else next(iter(MODELS)), name, **options))
+        refuse_method(setups[-1].model, name)
+    if hide_sets is None:
+        hide_sets = len(setups) > 1 or model_row(setups[0].model).cheap
+    errors: dict[str, float] = {}
+    if hide_sets and not labeled:
+        views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
+        errors = leave_sets_out(views, setups, categorical=rows.encoder.categorical, seed=seed)
     # Without enough sets to hide any, the paper's assumption is taken.
-    return min(wanted, key=lambda setup: errors.get(setup.method, 0.0)), errors
+    return min(setups, key=lambda setup: errors.get(setup.method, 0.0)), errors
+
+
+def check_choice(model: str | nn.Module, method: str) -> None:
+    """Refuse a model or a method that does not exist, or that do not go together."""
+    if not _is_auto(method):
+        _checked_method(method)
+    if not _is_auto(model):
+        model_row(model)
+        if not _is_auto(method):
+            refuse_method(model, method)
+
+
+def _is_auto(choice: Any) -> bool:
+    """Say whether a model or method is to be chosen; a torch module compares with nothing."""
+    return isinstance(choice, str) and choice == AUTO
+
+
+def _checked_method(method: str) -> str:
+    """Return the name of a method that learns from sets."""
+    try:
+        row = method_named(method)
+    except InputError as error:
+        raise InputError(f"method must be 'auto' or one of the methods; {error}") from None
+    if row.labeled:
+        raise InputError(f"method {row.name!r} needs labels: leave set_priors out")
+    return row.name
+
+
+def _auto_model(rows: TrainingRows, method: str, options: dict[str, Any], seed: int) -> str:
+    """Return the model that suits the rows and the method best."""
+    if rows.images:
+        grey = len(rows.x.shape) == 3
+        return IMAGE_MODELS["grey" if grey else "colour"]
+    able = [
+        name
+        for name in MODELS
+        if model_row(name).in_auto and model_row(name).refuse(METHODS[method]) is None
+    ]
+    if not able:  # a penalty, say, that needs a network
+        able = [name for name in MODELS if model_row(name).refuse(METHODS[method]) is None]
+    # Labels say so much about each row that a line rarely loses to it by chance.
+    if len(able) < 2 or len(rows.x) < LEAST_ROWS_FOR_TREES or not model_row(able[0]).in_auto:
+        return able[0]
+    candidates = [Setup(name, method, **options) for name in able]
+    views = {name: rows.in_memory(model_row(name)) for name in able}
+    return best_model(views, candidates, categorical=rows.encoder.categorical, seed=seed)
+
+
+# What model 'auto' means for images: the networks of the paper.
+IMAGE_MODELS = {"grey": "mlp", "colour": "resnet32"}
 
 
 def leave_sets_out(
-    views: Mapping[str, UnlabeledSets],
+    views: Views,
     setups: Sequence[Setup],
     *,
     categorical: Sequence[int] = (),
@@ -110,7 +168,7 @@ def leave_sets_out(
     setups : sequence of Setup
         One per method.
     categorical : sequence of int
-        Categorical columns of the view of boosting.
+        Categorical columns of views for models that know categories.
     folds : int
         Parts into which the sets are divided.
     max_rows : int
@@ -127,9 +185,9 @@ def leave_sets_out(
     present = first.set_sizes.nonzero()[0]
     if len(present) < LEAST_SETS:
         return {}
-    stated = first.transition.prior_matrix.numpy()
+    stated = first.set_priors.matrix
     # Two classes have one share each: the other is its complement, not a second error.
-    columns = slice(1, 2) if first.transition.binary else slice(None)
+    columns = slice(1, 2) if stated.shape[1] == 2 else slice(None)
     errors = dict.fromkeys((*_names(setups), BASELINE), 0.0)
     for hidden in _folds(stated, present, min(folds, len(present)), rng):
         mask = np.isin(first.set_index, hidden)
@@ -143,11 +201,11 @@ def leave_sets_out(
                 view = views[setup.model_name]
                 kept = _only(view, ~mask)
                 learner = fit_learner(kept, setup, categorical=categorical)
-                part = view.rows(mask)
-                joined = replace(part, set_index=number[part.set_index], set_priors=truth)
-                predicted[setup.method] = predicted_shares(
-                    learner.logits(part.x), joined, setup.method, learner.base_prior
-                )
+                logits = learner.logits(view.x[mask])
+                index = number[view.set_index[mask]]
+                assumption = METHODS[setup.method].assumption
+                base = learner.base_prior
+                predicted[setup.method] = assumption.set_shares(logits, index, len(truth), base)
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return {}
         predicted[BASELINE] = kept.transition.pooled.numpy()
@@ -157,25 +215,15 @@ def leave_sets_out(
     return {name: float(np.sqrt(error)) for name, error in errors.items()}
 
 
-def predicted_shares(logits: Array, sets: UnlabeledSets, method: str, base_prior: Array) -> Array:
-    """Return the class shares of each set by the method's own rule, (m, K); NaN without rows."""
-    if method == "ssc":
-        prior = float(base_prior[1]) if logits.ndim == 1 else base_prior
-        shares, _ = share_by_likelihood(logits, sets.set_index, sets.num_sets, prior)
-    else:
-        shares, _ = share_by_mean(logits, sets.set_index, sets.num_sets)
-    return np.stack((1 - shares, shares), axis=1) if shares.ndim == 1 else shares
-
-
 def best_model(
-    views: Mapping[str, UnlabeledSets],
+    views: Views,
     setups: Sequence[Setup],
     *,
     categorical: Sequence[int] = (),
     max_rows: int = 50_000,
     seed: int = 0,
 ) -> str:
-    """Return the model with the least set log-loss on rows hidden from it (method ssc)."""
+    """Return the model with the least set log-loss on rows hidden from it (label shift)."""
     rng = np.random.default_rng([seed, 6])
     views = _thinned(views, setups, max_rows, rng)
     out = held_out_rows(views[setups[0].model_name].set_index, 0.25, rng)
@@ -186,7 +234,7 @@ def best_model(
         part = view.rows(out)
         transition = part.scoring_transition
         logits = move_logits(learner.logits(part.x), learner.base_prior, transition.target.numpy())
-        losses[setup.model_name] = set_log_loss(logits, transition, part.set_index)
+        losses[setup.model_name] = set_log_loss(logits, part.set_index, transition)
     return min(losses, key=losses.__getitem__)
 
 
@@ -201,16 +249,11 @@ def _names(setups: Sequence[Setup]) -> list[str]:
 def _only(sets: UnlabeledSets, mask: Array) -> UnlabeledSets:
     """Return some rows, at their own pooled prior: hidden shares must not leak through a target."""
     kept = sets.rows(mask)
-    matrix = sets.transition.prior_matrix.numpy()
-    pooled = np.average(matrix, axis=0, weights=kept.set_sizes)
-    return replace(kept, target_prior=float(pooled[1]) if sets.transition.binary else pooled)
+    return replace(kept, target_prior=sets.set_priors.pooled(kept.set_sizes))
 
 
 def _thinned(
-    views: Mapping[str, UnlabeledSets],
-    setups: Sequence[Setup],
-    max_rows: int,
-    rng: np.random.Generator,
+    views: Views, setups: Sequence[Setup], max_rows: int, rng: np.random.Generator
 ) -> dict[str, UnlabeledSets]:
     """Return the views the setups need, with at most about `max_rows` rows, set by set."""
     needed = {setup.model_name: views[setup.model_name] for setup in setups}

@@ -1,14 +1,13 @@
-"""`UnmixClassifier`: scikit-learn's face of the package.
+"""`SetClassifier`: what `UnmixClassifier` learns and predicts, in scikit-learn's manner.
 
 `fit(X, sets)` takes the set of each row where scikit-learn has y. Without set priors the ids are
-labels, and this is an ordinary classifier.
+labels, and this is an ordinary classifier. How good it is, the rooms above this one find out.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,87 +19,30 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
+from unmix.core.class_shares import ClassShares, check_errors, check_prior
+from unmix.core.losses import set_log_loss
 from unmix.core.transition import Transition
 from unmix.data.priors import Priors, match_sets
-from unmix.data.sets import UnlabeledSets
-from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
-from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.choosing import BASELINE, choose_setup
+from unmix.learn.choosing import AUTO, BASELINE, choose_setup
 from unmix.learn.encoding import TableEncoder
-from unmix.learn.learners import fit_learner, move_logits, set_log_loss
-from unmix.learn.sizing import check_hidden, hidden_for
-from unmix.learn.views import Views, features_for
+from unmix.learn.methods import METHODS, Method
+from unmix.learn.models import fit_learner, model_row, move_logits
+from unmix.learn.network_size import check_hidden, hidden_for
+from unmix.learn.training_rows import ImageEncoder, TrainingRows
 from unmix.progress import progress_bar
 
-__all__ = ["UnbelievableWarning", "UnmixClassifier"]
+__all__ = ["NotShownWarning", "SetClassifier"]
 
 Array = np.ndarray[Any, Any]
 
 
-class UnbelievableWarning(UserWarning):
-    """No method predicts the share of a hidden set better than the pooled prior does."""
+class NotShownWarning(UserWarning):
+    """No method predicts the share of a hidden set better than the average share does."""
 
 
-class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Classifier for rows that come in sets whose class shares are known.
-
-    Parameters
-    ----------
-    set_priors : mapping, pandas Series or Priors, optional
-        Set id -> share of positives, or set id -> mapping of each class to its share. None: the
-        ids passed to `fit` are labels.
-    target_prior : float or mapping, optional
-        Class share where the classifier will be used; the pooled prior if left out.
-    method : 'auto', 'ssc' or 'proportion'
-        'ssc' assumes that p(x | class) is shared by all sets, 'proportion' that p(class | x) is.
-        'auto' fits both and takes the one that predicts hidden sets better.
-    model : 'auto', 'linear', 'boosting', 'mlp' or a torch module
-        'auto' takes the better of linear and boosting on hidden rows.
-    prior_error : float or mapping, optional
-        Standard error of the set priors, one for all or one per set id: the priors are then
-        learned with the model.
-    l2 : float, optional
-        Strength of the linear model's regularisation; chosen without labels if left out.
-    epochs : int
-        Passes over the rows for networks, at most.
-    hidden : (int, int), optional
-        Hidden layers of the MLP and units in each. If left out, the paper's three layers of 300;
-        from two million rows on two small ones, which are many times as fast.
-    allow_set_feature : bool
-        Accept a feature that names the set.
-    random_state : int, RandomState or None
-    verbose : bool
-        Show a progress bar on a terminal.
-
-    Attributes
-    ----------
-    classes_ : array, shape (K,)
-        For shares of positives these are 0 and 1.
-    set_priors_ : dict
-        Set id -> prior, refined if `prior_error` was given.
-    target_prior_ : array, shape (K,)
-    method_, model_ : str
-        What was used.
-    leave_sets_out_ : dict
-        Method, and 'baseline', -> error of the predicted share of hidden sets.
-    learner_ : Learner
-    encoder_ : TableEncoder
-    history_ : list of dict
-        Learning curve of boosting and networks.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> priors = {"north": 0.8, "south": 0.2}
-    >>> sets = np.repeat(list(priors), 500)
-    >>> sick = rng.random(1000) < [priors[s] for s in sets]
-    >>> X = rng.normal(np.where(sick, 2.0, 0.0))[:, None]
-    >>> clf = UnmixClassifier(priors, target_prior=0.5, model="linear", random_state=0)
-    >>> bool((clf.fit(X, sets).predict(X) == sick).mean() > 0.8)
-    True
-    """
+class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What `UnmixClassifier` learns and predicts; the parameters are described there."""
 
     def __init__(
         self,
@@ -111,8 +53,11 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model: str | nn.Module = "auto",
         prior_error: Any = None,
         l2: float | None = None,
-        epochs: int = 30,
+        epochs: int | None = None,
         hidden: tuple[int, int] | None = None,
+        shift: int | None = None,
+        flip: bool = False,
+        hide_sets: bool | None = None,
         allow_set_feature: bool = False,
         random_state: Any = None,
         verbose: bool = False,
@@ -125,114 +70,85 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.l2 = l2
         self.epochs = epochs
         self.hidden = hidden
+        self.shift = shift
+        self.flip = flip
+        self.hide_sets = hide_sets
         self.allow_set_feature = allow_set_feature
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, sets: Any) -> Self:
+    def fit(self, X: Any, sets: Any = None) -> Self:
         """Learn from rows and the set of each row.
 
         Parameters
         ----------
-        X : data frame or array, shape (n, d)
-            Numbers and categories; missing values are allowed.
+        X : data frame, array of shape (n, d), or images of shape (n, h, w) or (n, c, h, w)
+            Numbers and categories; missing values are allowed. Or `TrainingRows`, which know
+            their sets.
         sets : array, shape (n,)
             The set id of each row; labels if `set_priors` is None.
         """
-        frame = self._frame(X, reset=True)
-        priors, set_index = self._match(sets, len(frame))
-        self._refuse_set_feature(frame, sets, set_index)
-        return self._learn(frame, set_index, priors, TableEncoder.fit(frame))
-
-    def fit_shuffled(
-        self,
-        sample: pd.DataFrame,
-        sample_sets: Any,
-        rows: ShuffledSets,
-        encoder: TableEncoder,
-        checkpoint: Checkpoint | None = None,
-    ) -> Self:
-        """Learn from rows on disk; boosting, which wants them in memory, from a sample of them.
-
-        Parameters
-        ----------
-        sample : data frame, shape (n, d)
-            A random sample of the rows, as they were before encoding: the model, the method and
-            the regularisation are chosen on it.
-        sample_sets : array, shape (n,)
-            The set id of each row of the sample.
-        rows : ShuffledSets
-            All rows as `encoder` makes them. Its sets must be those of `set_priors`; its target
-            prior is not looked at.
-        encoder : TableEncoder
-        checkpoint : Checkpoint, optional
-            With it a fit that was killed goes on where it was.
-        """
-        frame = self._frame(sample, reset=True)
-        given = self.set_priors
-        known = given if isinstance(given, Priors) else Priors.from_mapping(given)
-        priors = self.binary_priors(known)
-        set_index, _ = match_sets(sample_sets, priors, unused="keep")
-        self._refuse_set_feature(frame, sample_sets, np.unique(set_index, return_inverse=True)[1])
-        return self._learn(frame, set_index, priors, encoder, rows, checkpoint)
-
-    def _learn(
-        self,
-        frame: pd.DataFrame,
-        set_index: Array,
-        priors: Priors,
-        encoder: TableEncoder,
-        shuffled: ShuffledSets | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> Self:
-        """Choose a model and a method by rows in memory and fit them, to rows on disk if given."""
+        rows = X if isinstance(X, TrainingRows) else self._rows(X, sets)
+        if X is rows:
+            self._frame(rows.x, reset=True)
+        self._refuse_set_feature(rows, getattr(sets, "name", None))
+        priors = rows.priors
+        rows.target = self._target(priors, rows.set_sizes)
         errors = self._prior_errors(priors)
-        sizes = np.bincount(set_index, minlength=len(priors))
-        target = self._target(priors, sizes if shuffled is None else shuffled.set_sizes)
-        self.encoder_ = encoder
-        seed = int(check_random_state(self.random_state).randint(2**31))
-        hidden = check_hidden(self.hidden, self.model)
-        if hidden is None and self.model == "mlp":  # by all rows, not by those to choose by
-            rows = len(frame) if shuffled is None else len(shuffled)
-            hidden = hidden_for(rows, len(encoder.feature_names))
-        views = Views(encoder, frame, set_index, priors, target)
         setup, self.leave_sets_out_ = choose_setup(
-            views,
+            rows,
             self.model,
             self.method,
             labeled=self.set_priors is None,
-            categorical=encoder.categorical,
-            seed=seed,
+            hide_sets=self.hide_sets,
+            seed=int(check_random_state(self.random_state).randint(2**31)),
             l2=self.l2,
             epochs=self.epochs,
-            hidden=hidden,
+            hidden=self._hidden(rows),
+            shift=self.shift,
+            flip=self.flip,
         )
-        self._warn_if_unbelievable()
-        sets: UnlabeledSets | ShuffledSets = views[setup.model_name]
-        if shuffled is not None and setup.model_name != "boosting":
-            del views[setup.model_name]  # from here on memory is for the rows on disk
-            sets = replace(shuffled, set_priors=priors.set_priors, target_prior=target)
+        self._warn_if_not_shown()
+        row = model_row(setup.model)
         label = f"{setup.model_name} {setup.method}"
-        unit = "" if setup.model_name == "boosting" else "rows"
-        with progress_bar(label, enabled=self.verbose, unit=unit) as progress:
+        with progress_bar(label, enabled=self.verbose, unit=row.unit) as progress:
             self.learner_ = fit_learner(
-                sets,
+                rows.all(row),
                 setup,
-                categorical=encoder.categorical,
+                categorical=rows.encoder.categorical,
                 prior_errors=errors,
+                check_priors=self._wants_check(),
                 progress=progress,
-                checkpoint=checkpoint,
+                checkpoint=rows.checkpoint,
             )
+        self.encoder_ = rows.encoder
         self.classes_ = self._class_names(priors)
         self.set_ids_ = priors.set_ids
-        self.stated_priors_ = dict(zip(priors.set_ids, priors.set_priors, strict=True))
-        self.set_priors_ = dict(zip(priors.set_ids, self.learner_.set_priors, strict=True))
+        self.stated_priors_ = dict(zip(priors.set_ids, priors.set_priors.as_given, strict=True))
+        refined = self.learner_.set_priors.as_given
+        self.set_priors_ = dict(zip(priors.set_ids, refined, strict=True))
+        self.noticed_error_ = self.learner_.noticed_error
+        if self.noticed_error_:
+            errors = np.full(len(priors), self.noticed_error_)
         self.prior_errors_ = errors
+        self.refined_ = self.learner_.refined
         self.method_, self.model_ = setup.method, setup.model_name
         self.history_ = self.learner_.history
-        self.set_sizes_ = sets.set_sizes
-        self.target_prior_ = views.transition.target.numpy()
+        self.set_sizes_ = rows.set_sizes
+        self.target_prior_ = rows.transition.target.numpy()
         return self
+
+    @property
+    def method_row_(self) -> Method:
+        """The method that was used, with all that is known of it."""
+        check_is_fitted(self)
+        return METHODS[self.method_]
+
+    @property
+    def shares_(self) -> ClassShares:
+        """The stated class shares of the sets of training."""
+        stated = np.stack([*self.stated_priors_.values()])
+        return ClassShares(stated, self.set_ids_)
 
     def decision_function(self, X: Any) -> Array:
         """Return logits at the target prior: (n,) for two classes, else (n, K)."""
@@ -243,8 +159,8 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return logits at a class prior (K,): (n,) for two classes, else (n, K)."""
         check_is_fitted(self)
         frame = self._frame(X, reset=False)
-        logits = self.learner_.logits(features_for(self.encoder_, frame, self.model_))
-        return move_logits(logits, self.learner_.base_prior, prior)
+        view = getattr(self.encoder_, model_row(self.learner_.setup.model).view)
+        return move_logits(self.learner_.logits(view(frame)), self.learner_.base_prior, prior)
 
     def predict_proba(self, X: Any) -> Array:
         """Return the probability of each class at the target prior, (n, K)."""
@@ -263,9 +179,8 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def retarget(self, target_prior: Any) -> Self:
         """Move all later predictions to another target prior; nothing is trained again."""
         check_is_fitted(self)
-        matrix = np.stack(list(self.set_priors_.values()))
-        share = self._target_value(target_prior)
-        self.target_prior_ = Transition(matrix, self.set_sizes_, share).target.numpy()
+        share = self._target_value(target_prior, self.classes_)
+        self.target_prior_ = check_prior(share, len(self.classes_))
         return self
 
     def score(self, X: Any, sets: Any, sample_weight: Any = None) -> float:
@@ -279,13 +194,44 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Rows weigh the same; here for scikit-learn.
         """
         logits = self.decision_function(X)
-        set_ids, set_index = self._sets_to_score(sets, len(logits))
+        if self.set_priors is None:
+            sets = column_or_1d(sets, warn=True)
+        set_index, set_ids = match_sets(sets, Priors(self.set_ids_, self.shares_), unused="keep")
+        _check_lengths(len(logits), set_index)
         sizes = np.bincount(set_index, minlength=len(set_ids))
-        matrix = np.stack([self.set_priors_[i] for i in set_ids])
         # The weights of these rows, not of the training rows: a fold may miss a set.
-        target = self.target_prior_ if matrix.ndim == 2 else float(self.target_prior_[1])
-        transition = Transition(matrix, sizes, target, scoring=True)
-        return -set_log_loss(logits, transition, set_index)
+        refined = self.learner_.set_priors
+        transition = Transition(refined, sizes, self.target_prior_, scoring=True)
+        return -set_log_loss(logits, set_index, transition)
+
+    @property
+    def coef_(self) -> pd.Series[Any] | pd.DataFrame:
+        """Weights of a linear model by column, standardised as `encoder_` does; K columns for K.
+
+        A column of categories has one weight for each of its values.
+        """
+        weights, names = self._of_fit("weights"), self.encoder_.feature_names
+        if weights.ndim == 1:
+            return pd.Series(weights, index=names)
+        return pd.DataFrame(weights, index=names, columns=self.classes_)
+
+    @property
+    def intercept_(self) -> Array:
+        """Bias of a linear model: (), or (K,)."""
+        return np.asarray(self._of_fit("bias"))
+
+    @property
+    def feature_importances_(self) -> pd.Series[Any]:
+        """How much each column reduced the loss of a boosted model, summing to one."""
+        gain = np.asarray(self._of_fit("booster").feature_importance("gain"), dtype=float)
+        return pd.Series(gain / max(gain.sum(), 1e-300), index=self.encoder_.columns)
+
+    def _of_fit(self, name: str) -> Any:
+        """Return a part of the fitted model, or say that this kind of model has none."""
+        check_is_fitted(self)
+        if not hasattr(self.learner_.fit, name):
+            raise AttributeError(f"a model of kind {self.model_} has no {name}")
+        return getattr(self.learner_.fit, name)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write the fitted model to a folder, without pickle."""
@@ -307,10 +253,19 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = True
         tags.input_tags.categorical = True
         tags.input_tags.string = True
+        tags.input_tags.three_d_array = True
         return tags
 
-    def _frame(self, X: Any, *, reset: bool) -> pd.DataFrame:
-        """Return X as a data frame, checked as scikit-learn does."""
+    def _rows(self, X: Any, sets: Any) -> TrainingRows:
+        """Return rows in memory with their sets, encoded when a model asks for them."""
+        x = self._frame(X, reset=True)
+        priors, set_index = self._match(sets, len(x))
+        if isinstance(x, pd.DataFrame):
+            return TrainingRows(x, set_index, priors, TableEncoder.fit(x))
+        return TrainingRows(x, set_index, priors, ImageEncoder(x.shape[1:]))
+
+    def _frame(self, X: Any, *, reset: bool) -> Any:
+        """Return X as a data frame, checked as scikit-learn does, or as an array of images."""
         if hasattr(X, "__dataframe__") and not isinstance(X, pd.DataFrame):
             X = pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
         if isinstance(X, pd.DataFrame):
@@ -321,19 +276,43 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if len(X) == 0:
                 raise InputError("X has 0 sample(s); at least one row is needed")
             return X
+        if getattr(X, "ndim", 2) in (3, 4):
+            return self._images(np.asarray(X), reset=reset)
         array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
         return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
 
-    def _warn_if_unbelievable(self) -> None:
+    def _images(self, images: Array, *, reset: bool) -> Array:
+        """Return images as bytes or float32, or say what is wrong with them."""
+        if len(images) == 0 or images.dtype.kind not in "fiub":
+            raise InputError(
+                f"images must be numbers, at least one of them; got {images.dtype} of shape "
+                f"{images.shape}"
+            )
+        if not np.isfinite(images).all():
+            bad = ~np.isfinite(images.reshape(len(images), -1)).all(axis=1)
+            raise InputError(f"image {int(bad.argmax())} holds a value that is not finite")
+        if reset:
+            self.n_features_in_ = int(np.prod(images.shape[1:]))
+        # Bytes are pixels and go to [0, 1] when they are used; other numbers stay what they are.
+        return images if images.dtype == np.uint8 else images.astype(np.float32)
+
+    def _hidden(self, rows: TrainingRows) -> tuple[int, int] | None:
+        """Return the hidden layers of the MLP, by all rows and not by those to choose by."""
+        asked = check_hidden(self.hidden, self.model)
+        if asked is not None or rows.on_disk is None:
+            return asked
+        return hidden_for(rows.num_rows, len(rows.encoder.feature_names))
+
+    def _warn_if_not_shown(self) -> None:
         """Warn if `auto` found no method better than guessing."""
         errors = self.leave_sets_out_
-        if self.method == "auto" and errors and min(errors, key=errors.__getitem__) == BASELINE:
+        if self.method == AUTO and errors and min(errors, key=errors.__getitem__) == BASELINE:
             numbers = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
             warnings.warn(
                 "these sets cannot answer the question: no method predicts the share of a "
-                f"hidden set better than the pooled prior does (error: {numbers})",
-                UnbelievableWarning,
-                stacklevel=4,  # who called fit
+                f"hidden set better than the average share does (error: {numbers})",
+                NotShownWarning,
+                stacklevel=3,  # who called fit
             )
 
     def _match(self, sets: Any, num_rows: int) -> tuple[Priors, Array]:
@@ -347,25 +326,17 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names, set_index = self._labels(sets)
             priors = _pure_priors(names)
         else:
-            given = self.set_priors
-            known = given if isinstance(given, Priors) else Priors.from_mapping(given)
-            known = self.binary_priors(known)
+            known = Priors.of(self.set_priors)
             set_index, used = match_sets(sets, known, unused="drop")
             priors = known.keep(used)
         _check_lengths(num_rows, set_index)
         return priors, set_index
 
-    def _refuse_set_feature(self, frame: pd.DataFrame, sets: Any, set_index: Array) -> None:
+    def _refuse_set_feature(self, rows: TrainingRows, set_name: Hashable) -> None:
         """Refuse a feature that names the set, unless that is allowed or sets are labels."""
-        if self.set_priors is not None and not self.allow_set_feature:
-            _refuse_set_feature(frame, sets, set_index)
-
-    @staticmethod
-    def binary_priors(priors: Priors) -> Priors:
-        """Return two shares per set as the share of the second class; others as they are."""
-        if priors.set_priors.ndim == 1 or priors.set_priors.shape[1] != 2:
-            return priors
-        return replace(priors, set_priors=priors.set_priors[:, 1])
+        if self.set_priors is not None and not self.allow_set_feature and not rows.images:
+            present = np.unique(rows.set_index, return_inverse=True)[1]
+            _refuse_set_feature(rows.x, set_name, present)
 
     def _labels(self, sets: Any) -> tuple[Array, Array]:
         """Return the classes and the class of each row, for ids that are labels."""
@@ -376,55 +347,45 @@ class UnmixClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise InputError(f"the rows have one class, {names[0]}; at least two are needed")
         return names, codes
 
-    def _sets_to_score(self, sets: Any, num_rows: int) -> tuple[tuple[Hashable, ...], Array]:
-        """Return the ids of all sets of training, and the set of each row among them."""
-        if self.set_priors is None:
-            sets = column_or_1d(sets, warn=True)
-        stated = Priors(tuple(self.stated_priors_), np.stack([*self.stated_priors_.values()]))
-        set_index, set_ids = match_sets(sets, stated, unused="keep")
-        _check_lengths(num_rows, set_index)
-        return set_ids, set_index
-
     def _class_names(self, priors: Priors) -> Array:
         """Return the names of the classes in the order of the columns of the priors."""
         if self.set_priors is None:
             return np.array(priors.set_ids)
         return np.array([0, 1]) if priors.classes is None else np.array(priors.classes)
 
+    def _wants_check(self) -> bool:
+        """Say whether rows held out are asked how far off the stated priors are."""
+        return isinstance(self.prior_error, str) and self.prior_error == AUTO
+
     def _prior_errors(self, priors: Priors) -> Array | None:
         """Return one standard error per set, or None if the priors are exact."""
         error = self.prior_error
-        if error is None:
+        if error is None or self._wants_check():
             return priors.standard_errors
         if isinstance(error, Mapping | pd.Series):
             error = dict(error)
             absent = [i for i in priors.set_ids if i not in error]
             if absent:
                 raise InputError(f"prior_error has no entry for set {absent[0]!r}")
-            return np.array([float(error[i]) for i in priors.set_ids])
-        return np.full(len(priors), float(error))
+            error = [error[i] for i in priors.set_ids]
+        return check_errors(error, len(priors), priors.set_ids)
 
-    def _target(self, priors: Priors, sizes: Array) -> Any:
-        """Return the target prior to train with: the one asked for, or the pooled prior."""
-        if self.target_prior is not None:
-            return self._target_value(self.target_prior)
-        pooled = np.average(priors.set_priors, axis=0, weights=sizes)
-        return float(pooled) if priors.set_priors.ndim == 1 else pooled
+    def _target(self, priors: Priors, sizes: Array) -> Array:
+        """Return the target prior to train with (K,): the one asked for, or the pooled prior."""
+        if self.target_prior is None:
+            return priors.set_priors.pooled(sizes)
+        names = self._class_names(priors)
+        return check_prior(self._target_value(self.target_prior, names), len(names))
 
-    def _target_value(self, target_prior: Any) -> Any:
+    @staticmethod
+    def _target_value(target_prior: Any, classes: Array) -> Any:
         """Return a target prior given as number, array or mapping from class to share."""
         if not isinstance(target_prior, Mapping):
             return target_prior
-        names = getattr(self, "classes_", None)
-        if names is None:
-            names = self.set_priors.classes if isinstance(self.set_priors, Priors) else None
-        if names is None:
-            names = next(iter(self.set_priors.values())).keys()
-        absent = [name for name in names if name not in target_prior]
-        if absent or len(target_prior) != len(list(names)):
-            raise InputError(f"target_prior must give a share for each class: {list(names)}")
-        shares = np.array([float(target_prior[name]) for name in names])
-        return float(shares[1]) if len(shares) == 2 and abs(shares.sum() - 1) < 1e-6 else shares
+        names = classes.tolist()
+        if set(names) != set(target_prior):
+            raise InputError(f"target_prior must give a share for each class: {names}")
+        return [float(target_prior[name]) for name in names]
 
 
 def _check_lengths(num_rows: int, set_index: Array) -> None:
@@ -439,13 +400,12 @@ def _pure_priors(names: Array) -> Priors:
     """Return the priors of labels: each set is one class."""
     ids: tuple[Hashable, ...] = tuple(names.tolist())
     if len(ids) == 2:
-        return Priors(ids, np.array([0.0, 1.0]))
-    return Priors(ids, np.eye(len(ids)), ids)
+        return Priors(ids, ClassShares([0.0, 1.0]))
+    return Priors(ids, ClassShares(np.eye(len(ids))), ids)
 
 
-def _refuse_set_feature(frame: pd.DataFrame, sets: Any, set_index: Array) -> None:
+def _refuse_set_feature(frame: pd.DataFrame, name: Hashable, set_index: Array) -> None:
     """Refuse a feature that says no more and no less than which set a row is in."""
-    name = getattr(sets, "name", None)
     num_sets = int(set_index.max()) + 1
     for column in frame.columns:
         same = column == name

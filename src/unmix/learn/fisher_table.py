@@ -72,7 +72,7 @@ def _one_against_rest(priors: Array, weights: Array) -> Array:
     pooled = float(weights @ priors)
     theta, target = np.stack((1 - priors, priors), axis=1), np.array([1 - pooled, pooled])
     tensors = (torch.from_numpy(a) for a in (theta, weights, target))
-    merged = Transition.unchecked(*tensors, binary=True)
+    merged = Transition.unchecked(*tensors)
     return np.asarray(fisher_information(torch.from_numpy(GRID), merged).numpy())
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from unmix.core.risks import MeanLoss, Risk
-from unmix.learn.learned_priors import LearnedPriors
-from unmix.learn.models import MLP, kept_units, squeeze
+from unmix.learn.networks import MLP, kept_units, squeeze
+from unmix.learn.refined_priors import RefiningNetwork
 
 __all__ = ["Gradients", "WrittenOut", "add_gradient"]
 
@@ -43,7 +43,7 @@ class Gradients:
         precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.network, self.precision = network, precision
-        model = network.model if isinstance(network, LearnedPriors) else network
+        model = network.model if isinstance(network, RefiningNetwork) else network
         self.written_out = WrittenOut(model) if WrittenOut.suits(model) else None
 
     def add(self, risk: Risk, x: Tensor, set_index: Tensor) -> Tensor:

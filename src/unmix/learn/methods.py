@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
+from typing import Any
 
+import numpy as np
+
+from unmix.core.assumptions import COVARIATE_SHIFT, LABEL_SHIFT, Assumption, assumption_named
 from unmix.core.risks import Risk, mmc_risk, proportion_risk, ssc_mse_risk, ssc_risk, u2_risk
 from unmix.core.transition import Transition
 from unmix.data.batching import BatchBy
 from unmix.data.wording import nearest
 from unmix.errors import InputError
+from unmix.learn.fisher_table import FisherTable
 
-__all__ = ["METHODS", "Method", "Vat", "method_named"]
+__all__ = ["METHODS", "Method", "Vat", "method_named", "register_method"]
+
+Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class Vat:
     ramp: float = 0.0
     """Share of the training over which the weight grows from 0."""
     candidates: tuple[float, ...] = ()
-    """Radii to choose from without labels, by `strength.train_choosing_radius`."""
+    """Radii to choose from without labels, by `vat_radius.train_choosing_radius`."""
 
     def weight_at(self, done: float) -> float:
         """Return the weight when a share of the training is done."""
@@ -34,19 +41,40 @@ class Vat:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to learn from sets."""
+    """One way to learn from sets. All that anybody needs to know about it is a field here."""
 
     name: str
     title: str
     """As the paper writes it."""
     about: str
     risk: Callable[[Transition], Risk]
+    """From set priors, set weights and target prior to the risk of a batch."""
+    assumption: Assumption = LABEL_SHIFT
+    """What it assumes that sets share."""
     batch_by: BatchBy = "rows"
     vat: Vat | None = None
     labeled: bool = False
     """Wants sets of one class each, that is labels: the reference, not a competitor."""
+    in_auto: bool = False
+    """Whether method 'auto' tries it."""
+    refines: bool = False
+    """Whether set priors with standard errors are learned along with the model."""
+    checks_priors: bool = False
+    """Whether rows held out are asked, early in training, if the stated priors are right."""
+    information: Callable[[Transition], Callable[[Array], Array]] | None = None
+    """The Hessian of its risk as boosting wants it; without it trees do not learn by it."""
+    balanced: bool = False
+    """Whether it learns for equal class shares, whatever the target prior."""
     paper_rates: tuple[float, float] = (1e-4, 1e-5)
     """Learning rates of Appendix B: for the MLP, for ResNet-32."""
+    longer: int | None = None
+    """Epochs of recipe `fast` in a study, if it needs more than others."""
+
+    def base_prior(self, transition: Transition) -> Array:
+        """Return the class prior (K,) at which a model trained by it states its logits."""
+        if self.balanced:
+            return np.full(transition.num_classes, 1 / transition.num_classes)
+        return self.assumption.base_prior(transition)
 
 
 _SSC_RATES = (1e-5, 5e-6)
@@ -59,6 +87,10 @@ METHODS: dict[str, Method] = {
             "U^m-SSC",
             "surrogate set classification, cross-entropy",
             ssc_risk,
+            in_auto=True,
+            refines=True,
+            checks_priors=True,
+            information=FisherTable,
             paper_rates=_SSC_RATES,
         ),
         Method(
@@ -66,12 +98,25 @@ METHODS: dict[str, Method] = {
             "U^m-SSC (squared error)",
             "surrogate set classification, squared error",
             ssc_mse_risk,
+            refines=True,
             paper_rates=_SSC_RATES,
         ),
         Method("u2", "U^2", "two sets, unbiased risk", u2_risk),
-        Method("u2-b", "U^2-b", "two sets, balanced risk", partial(u2_risk, balanced=True)),
+        Method(
+            "u2-b",
+            "U^2-b",
+            "two sets, balanced risk",
+            partial(u2_risk, balanced=True),
+            balanced=True,
+        ),
         Method("u2-c", "U^2-c", "two sets, corrected risk", partial(u2_risk, correction=1.0)),
-        Method("mmc-u2-b", "MMC-U^2-b", "pairs, balanced risk", partial(mmc_risk, balanced=True)),
+        Method(
+            "mmc-u2-b",
+            "MMC-U^2-b",
+            "pairs, balanced risk",
+            partial(mmc_risk, balanced=True),
+            balanced=True,
+        ),
         Method("mmc-u2", "MMC-U^2", "pairs of sets, unbiased risk", mmc_risk),
         Method("mmc-u2-c", "MMC-U^2-c", "pairs, corrected risk", partial(mmc_risk, correction=1.0)),
         Method(
@@ -79,13 +124,16 @@ METHODS: dict[str, Method] = {
             "EPR",
             "match the predicted share of each set to its prior",
             proportion_risk,
+            COVARIATE_SHIFT,
             batch_by="sets",
+            in_auto=True,
         ),
         Method(
             "llp-vat",
             "LLP-VAT",
             "proportion with virtual adversarial training",
             proportion_risk,
+            COVARIATE_SHIFT,
             batch_by="sets",
             vat=Vat(weight=0.05, radius=6.0),
         ),
@@ -95,7 +143,9 @@ METHODS: dict[str, Method] = {
             "ssc with a virtual adversary whose strength is chosen without labels",
             ssc_risk,
             vat=Vat(weight=1.0, radius=3.0, ramp=0.4, candidates=(0.0, 3.0)),
+            refines=True,
             paper_rates=_SSC_RATES,
+            longer=20,
         ),
         Method(
             "supervised",
@@ -103,16 +153,82 @@ METHODS: dict[str, Method] = {
             "labels as sets with priors 1 and 0: the reference",
             ssc_risk,
             labeled=True,
+            information=FisherTable,
             paper_rates=_SSC_RATES,
         ),
     )
 }
 
 
-def method_named(name: str) -> Method:
+def method_named(name: str | Method) -> Method:
     """Return a method by name, or say which names there are."""
+    if isinstance(name, Method):
+        return name
     if name in METHODS:
         return METHODS[name]
-    near = nearest(name, METHODS)
+    near = nearest(str(name), METHODS)
     hint = f"; did you mean {near}?" if near else ""
     raise InputError(f"there is no method {name!r}{hint} (methods: {', '.join(METHODS)})")
+
+
+def register_method(
+    name: str,
+    risk: Callable[[Transition], Risk] | None = None,
+    *,
+    like: str | None = None,
+    assumption: str | Assumption | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> Any:
+    """Add a method of your own, for `UnmixClassifier`, `unmix train` and `unmix reproduce`.
+
+    Parameters
+    ----------
+    name : str
+        What it is called from then on.
+    risk : function
+        Takes a `Transition` and returns a function (logits, set_index) -> scalar tensor with a
+        gradient. If it is left out, `register_method` is a decorator of that function.
+    like : str, optional
+        A method whose other fields it takes over, such as 'ssc' or 'proportion'.
+    assumption : 'label shift' or 'covariate shift', optional
+        What it assumes that sets share; that of `like`, or label shift.
+    overwrite : bool
+        Replace a method of that name; otherwise it is refused.
+    **options
+        Further fields of `Method`: title, about, batch_by, vat, ...
+
+    Returns
+    -------
+    function
+        The risk, so that a decorated function stays what it was.
+
+    Examples
+    --------
+    >>> from unmix import METHODS, register_method, ssc_cross_entropy
+    >>> @register_method("ssc-sum", about="ssc with a sum instead of a mean", overwrite=True)
+    ... def ssc_sum(transition: Transition):
+    ...     return lambda logits, sets: ssc_cross_entropy(logits, sets, transition).sum()
+    >>> METHODS["ssc-sum"].assumption.name
+    'label shift'
+    >>> del METHODS["ssc-sum"]
+    """
+    if risk is None:
+        return partial(
+            register_method, name, like=like, assumption=assumption, overwrite=overwrite, **options
+        )
+    if not isinstance(name, str) or not name or set(name) & set(" ,\t\n"):
+        raise InputError(f"a method is named by one word without spaces and commas; got {name!r}")
+    if name in METHODS and not overwrite:
+        raise InputError(f"there is a method {name!r} already; pass overwrite=True to replace it")
+    known = [field.name for field in fields(Method)]
+    for option in options:
+        if option not in known:
+            raise InputError(f"a method has no field {option!r}; it has {', '.join(known)}")
+    # Of a method that it is like it takes the ways of learning, not what is true of its own risk.
+    own: dict[str, Any] = {"in_auto": False, "information": None, "title": name, "about": "yours"}
+    first = method_named(like) if like else Method(name, name, "yours", risk)
+    if assumption is not None:
+        own["assumption"] = assumption_named(assumption)
+    METHODS[name] = replace(first, **{**own, **options, "name": name, "risk": risk})
+    return risk

@@ -1,198 +1,218 @@
-"""Models: modules that map rows to logits, (n,) for two classes or (n, K).
+"""Models: one row each, with how it is fitted, how it is saved and what view of a table it wants.
 
-The output starts at the target prior, so that training does not begin by unlearning a wrong
-base rate. Initialisation draws from its own random stream.
+A setup goes in, a learner with `logits(x)` comes out. Nobody else asks what kind of model it is.
+The rows live in the files of the models and are imported when they are first asked for.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
+from unmix.core.class_shares import ClassShares
+from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
+from unmix.data.wording import nearest
 from unmix.errors import InputError
+from unmix.learn.methods import METHODS, Method, method_named
 
-__all__ = ["MLP", "MODELS", "Dropout", "Linear", "ResNet32", "build_model", "kept_units", "squeeze"]
+if TYPE_CHECKING:
+    from torch import nn
 
+__all__ = [
+    "MODELS",
+    "Fit",
+    "Learner",
+    "Model",
+    "Setup",
+    "fit_learner",
+    "model_row",
+    "move_logits",
+    "refuse_method",
+]
 
-class Linear(nn.Module):
-    """One affine map."""
+Array = np.ndarray[Any, Any]
+Hidden = tuple[int, int]
+"""Hidden layers, and units in each."""
 
-    def __init__(self, num_features: int, num_outputs: int = 1) -> None:
-        super().__init__()
-        self.head = nn.Linear(num_features, num_outputs)
+# Share of the rows that are held out to choose an epoch or a round.
+HELD_OUT = 0.1
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits, (n,) or (n, K), of rows of any shape (n, ...)."""
-        return squeeze(self.head(x.flatten(1)))
-
-
-def kept_units(shape: Sequence[int], dropout: float, like: Tensor) -> Tensor:
-    """Return 1 for units to keep and 0 for those to drop, at random.
-
-    A unit takes 16 random bits; torch's own dropout spends a whole random number on each, which
-    takes a tenth of a training step. The probability is met to within 2^-17.
-    """
-    units = torch.Size(shape).numel()
-    words = torch.empty(-(-units // 4), dtype=torch.int64, device=like.device)
-    bits = words.random_(-(2**63), None).view(torch.int16)[:units].view(*shape)
-    # Compared as floats of 32 bits, which hold every such number and are fast.
-    return bits.float().ge_(round(2**16 * dropout) - 2**15).to(like.dtype)
-
-
-class Dropout(nn.Module):
-    """Dropout with cheaper random numbers than torch's own."""
-
-    def __init__(self, probability: float) -> None:
-        super().__init__()
-        self.probability = probability
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return x with some entries set to 0 and the others scaled up, if training."""
-        if not self.training or not self.probability:
-            return x
-        return x * (kept_units(x.shape, self.probability, x) / (1 - self.probability))
-
-
-class MLP(nn.Module):
-    """The paper's perceptron d-300-300-300-1: batch norm, ReLU, dropout 0.2 (Appendix B).
-
-    Parameters
-    ----------
-    num_features, num_outputs : int
-    width, depth : int
-        Units in a hidden layer, and number of hidden layers. The text of the paper has 3; the
-        authors' demonstration program has 4.
-    dropout : float
-        Between hidden layers.
-    """
-
-    def __init__(
-        self,
-        num_features: int,
-        num_outputs: int = 1,
-        *,
-        width: int = 300,
-        depth: int = 3,
-        dropout: float = 0.2,
-    ) -> None:
-        super().__init__()
-        layers: list[nn.Module] = []
-        for i in range(depth):
-            if i:
-                layers.append(Dropout(dropout))
-            # Batch norm has a bias of its own.
-            layers.append(nn.Linear(width if i else num_features, width, bias=False))
-            layers += [nn.BatchNorm1d(width), nn.ReLU(inplace=True)]
-        self.body = nn.Sequential(*layers)
-        self.head = nn.Linear(width, num_outputs)
-        self.num_features, self.num_outputs = num_features, num_outputs
-        self.width, self.depth, self.dropout = width, depth, dropout
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits, (n,) or (n, K), of rows of any shape (n, ...)."""
-        return squeeze(self.head(self.body(x.flatten(1))))
-
-
-class Block(nn.Module):
-    """Two 3x3 convolutions around a shortcut."""
-
-    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(channels)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or channels_in != channels:
-            self.shortcut = nn.Sequential(
-                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
-            )
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return features, (n, channels, height / stride, width / stride)."""
-        y = functional.relu(self.norm1(self.conv1(x)))
-        return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
-
-
-class ResNet32(nn.Module):
-    """The paper's 32-layer residual network: stages of five blocks with 16, 32, 64 channels."""
-
-    def __init__(self, num_channels: int = 3, num_outputs: int = 1) -> None:
-        super().__init__()
-        widths = (16, 32, 64)
-        self.stem = nn.Sequential(
-            nn.Conv2d(num_channels, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()
-        )
-        blocks: list[nn.Module] = []
-        channels = 16
-        for stage, width in enumerate(widths):
-            for i in range(5):
-                blocks.append(Block(channels, width, stride=2 if stage and i == 0 else 1))
-                channels = width
-        self.body = nn.Sequential(*blocks)
-        self.head = nn.Linear(channels, num_outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return logits, (n,) or (n, K), of images (n, channels, height, width)."""
-        return squeeze(self.head(self.body(self.stem(x)).mean(dim=(2, 3))))
-
-
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "linear": lambda shape, outputs, **options: Linear(math.prod(shape), outputs, **options),
-    "mlp": lambda shape, outputs, **options: MLP(math.prod(shape), outputs, **options),
-    "resnet32": lambda shape, outputs, **options: ResNet32(_channels(shape), outputs, **options),
+# Name -> where its row is. The first is what learns by any method if another cannot.
+MODELS = {
+    "linear": "unmix.learn.linear",
+    "boosting": "unmix.learn.boosting",
+    "mlp": "unmix.learn.network_models",
+    "resnet32": "unmix.learn.network_models",
 }
+MODULE = "module"  # a torch module of the user's own
 
 
-def build_model(
-    name: str,
-    row_shape: Sequence[int],
-    target_prior: Any,
+class Fit(Protocol):
+    """What a fitted model of any kind can do."""
+
+    def logits(self, x: Array) -> Array:
+        """Return logits, (n,) or (n, K), at the learner's base prior."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a saved model needs besides the weights, as JSON values."""
+
+    def weights_file(self) -> bytes:
+        """Return the weights as a file."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """One kind of model: everything that sets it apart from the others."""
+
+    name: str
+    fit: Callable[..., Learner]
+    """(sets, setup, *, categorical, prior_errors, progress, checkpoint) -> Learner."""
+    load: Callable[[dict[str, Any], bytes, Array, ClassShares], Fit]
+    """(facts, weights file, base prior, set priors) -> Fit."""
+    refuse: Callable[[Method], str | None]
+    """Say why it cannot learn by a method; None if it can."""
+    view: Literal["matrix", "native"] = "matrix"
+    """What it takes of a table: `TableEncoder.matrix` or `TableEncoder.native`."""
+    weights_name: str = "weights.safetensors"
+    """The file of its weights in a saved model."""
+    in_memory: bool = False
+    """Whether it needs all rows in memory; others also learn from rows on disk."""
+    tables: bool = True
+    """Whether rows may be those of a table."""
+    images: bool = False
+    """Whether rows may be images."""
+    in_auto: bool = False
+    """Whether model 'auto' tries it."""
+    cheap: bool = False
+    """Whether a few more fits, without some of the sets, cost little."""
+    checks_priors: bool = False
+    """Whether it can ask rows held out about the stated priors while it learns."""
+    unit: str = "rows"
+    """What its progress counts."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How to fit, apart from the rows."""
+
+    model: str | nn.Module
+    """A name of `MODELS`, or a torch module."""
+    method: str
+    """A name of `METHODS`."""
+    l2: float | None = None
+    """Of the linear model; None: chosen without labels."""
+    epochs: int | None = None
+    """Of networks, at most; the epoch with the least held-out loss is used. None: the recipe's."""
+    hidden: Hidden | None = None
+    """Layers and units of the MLP; None: by the size of the table."""
+    shift: int | None = None
+    """Pixels by which images are moved at random; None: by their size."""
+    flip: bool = False
+    """Whether images may be mirrored left to right."""
+    seed: int = 0
+
+    @property
+    def model_name(self) -> str:
+        """The model's name; 'module' for the user's own."""
+        return self.model if isinstance(self.model, str) else MODULE
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A fitted model and the prior at which it states its log-odds."""
+
+    setup: Setup
+    fit: Fit
+    base_prior: Array
+    """(K,): the target prior under label shift, the pooled prior under covariate shift."""
+    set_priors: ClassShares
+    """As stated, or refined."""
+    history: list[dict[str, float]]
+    refined: bool = False
+    """Whether the set priors were learned along with the model."""
+    noticed_error: float = 0.0
+    """How far off rows held out said that the stated priors are; 0 if nobody asked."""
+
+    def logits(self, x: Array) -> Array:
+        """Return logits, (n,) or (n, K), at the base prior."""
+        return self.fit.logits(x)
+
+
+def model_row(model: str | nn.Module) -> Model:
+    """Return the row of a model by name, or that of a torch module; say which names there are."""
+    if not isinstance(model, str):
+        row: Model = import_module(MODELS["mlp"]).ROWS[MODULE]
+        return row
+    if model not in MODELS:
+        near = nearest(model, MODELS)
+        hint = f" (did you mean {near!r}?)" if near else ""
+        names = ", ".join(repr(name) for name in MODELS)
+        raise InputError(f"model must be 'auto', {names} or a torch module; got {model!r}{hint}")
+    rows: Mapping[str, Model] = import_module(MODELS[model]).ROWS
+    return rows[model]
+
+
+def refuse_method(model: str | nn.Module, method: str) -> None:
+    """Raise InputError if a model cannot learn by a method."""
+    row, wanted = model_row(model), method_named(method)
+    reason = row.refuse(wanted)
+    if reason is None:
+        return
+    able = [name for name, other in METHODS.items() if not (row.refuse(other) or other.labeled)]
+    models = [
+        name for name in MODELS if model_row(name).refuse(wanted) is None and model_row(name).tables
+    ]
+    raise InputError(
+        f"{row.name} learns by {', '.join(able)} only; use model {' or '.join(models)} with method "
+        f"{wanted.name} ({reason})"
+    )
+
+
+def fit_learner(
+    sets: UnlabeledSets | ShuffledSets,
+    setup: Setup,
     *,
-    seed: int,
+    check_priors: bool = False,
     **options: Any,
-) -> nn.Module:
-    """Build a model by name, its output started at the target prior.
+) -> Learner:
+    """Fit a model by a method.
 
     Parameters
     ----------
-    name : 'linear', 'mlp' or 'resnet32'
-    row_shape : sequence of int
-        Shape of one row.
-    target_prior : float or array, shape (K,)
-    seed : int
-        Decides the initial weights and nothing else.
+    sets : UnlabeledSets or ShuffledSets
+        `x` as the model takes it: a matrix or images for linear models and networks; for boosting
+        with NaN for missing values and codes in the categorical columns, and in memory.
+    setup : Setup
+    check_priors : bool
+        Ask rows held out how far off the stated priors are, and refine them if they are.
     **options
-        Passed to the model: for the MLP `width`, `depth`, `dropout`.
+        categorical : sequence of int
+            Columns of `x` that hold categories; for models that know them.
+        prior_errors : array, shape (m,)
+            Standard errors of the set priors.
+        progress : function (done, total, text)
+            Counts what the model's row says.
+        checkpoint : Checkpoint
+            Lets linear models and networks resume after an interruption.
     """
-    if name not in MODELS:
-        raise InputError(f"model must be one of {', '.join(MODELS)}; got {name!r}")
-    target = np.atleast_1d(np.asarray(target_prior, float))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(np.random.SeedSequence([seed, 0]).generate_state(1)[0]))
-        model = MODELS[name](tuple(row_shape), len(target), **options)
-    bias = np.log(target / (1 - target)) if len(target) == 1 else np.log(target)
-    with torch.no_grad():
-        model.head.bias.copy_(torch.from_numpy(bias))  # type: ignore[operator,union-attr]
-    return model
+    row = model_row(setup.model)
+    refuse_method(setup.model, setup.method)
+    rows = sets.part(0) if row.in_memory else sets
+    if check_priors and not row.checks_priors:
+        from unmix.learn.prior_check import noticed_error
+
+        error = noticed_error(rows.part(0), setup, row, **options)
+        options["prior_errors"] = error or None
+        return replace(row.fit(rows, setup, **options), noticed_error=error)
+    return row.fit(rows, setup, check_priors=check_priors, **options)
 
 
-def squeeze(logits: Tensor) -> Tensor:
-    """Return (n,) for a single output."""
-    return logits.squeeze(-1) if logits.shape[-1] == 1 else logits
-
-
-def _channels(shape: tuple[int, ...]) -> int:
-    """Return the channels of an image, or say that rows are no images."""
-    if len(shape) != 3:
-        raise InputError(
-            f"resnet32 takes images of shape (channels, height, width); rows have shape {shape}. "
-            "Use mlp"
-        )
-    return shape[0]
+def move_logits(logits: Array, from_prior: Array, to_prior: Array) -> Array:
+    """Move logits from one class prior (K,) to another: a shift, whatever the rows."""
+    shift = np.log(np.asarray(to_prior, float)) - np.log(np.asarray(from_prior, float))
+    return np.asarray(logits + (shift[1] - shift[0] if logits.ndim == 1 else shift))

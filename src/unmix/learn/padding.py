@@ -12,7 +12,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from unmix.learn.models import MLP
+from unmix.learn.networks import MLP
 
 __all__ = ["padded", "unpad"]
 

@@ -13,26 +13,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import pandas as pd
 from safetensors import SafetensorError
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
 
+from unmix.core.class_shares import ClassShares
+from unmix.data.priors import Priors
 from unmix.errors import InputError
 from unmix.files import atomic_folder, explained_os_errors, sha256_of
-from unmix.learn.boosting import BoostingFit
 from unmix.learn.encoding import TableEncoder
-from unmix.learn.learners import Learner, NetworkFit, Setup
-from unmix.learn.linear import LinearFit
-from unmix.learn.models import build_model
-from unmix.learn.sizing import check_hidden
+from unmix.learn.methods import method_named
+from unmix.learn.models import Learner, Setup, model_row
+from unmix.learn.network_size import check_hidden
+from unmix.learn.training_rows import ImageEncoder
 
 if TYPE_CHECKING:
-    from unmix.learn.estimator import UnmixClassifier
+    from unmix.learn.estimator import SetClassifier
 
 __all__ = ["FORMAT_VERSION", "load_model", "save_model"]
 
@@ -40,13 +40,28 @@ FORMAT, FORMAT_VERSION = "unmix model", 1
 MANIFEST = "manifest.json"
 # Larger files are refused unread: a million sets take about 100 MB of JSON.
 LIMITS = {"model.json": 2**30, "weights.safetensors": 2**32, "trees.txt": 2**32}
-WEIGHTS = {"linear": "weights.safetensors", "mlp": "weights.safetensors", "boosting": "trees.txt"}
+# Constructor arguments as they were given; `set_priors` is told by the sets themselves.
+PARAMETERS = (
+    "target_prior",
+    "method",
+    "model",
+    "prior_error",
+    "l2",
+    "epochs",
+    "hidden",
+    "shift",
+    "flip",
+    "hide_sets",
+    "allow_set_feature",
+    "random_state",
+    "verbose",
+)
 
 Array = np.ndarray[Any, Any]
-Classifier = TypeVar("Classifier", bound="UnmixClassifier")
+Classifier = TypeVar("Classifier", bound="SetClassifier")
 
 
-def save_model(clf: UnmixClassifier, folder: str | Path, *, overwrite: bool = False) -> None:
+def save_model(clf: SetClassifier, folder: str | Path, *, overwrite: bool = False) -> None:
     """Write a fitted classifier to a folder, all of it or nothing.
 
     Parameters
@@ -60,15 +75,13 @@ def save_model(clf: UnmixClassifier, folder: str | Path, *, overwrite: bool = Fa
         write_model(clf, temporary)
 
 
-def write_model(clf: UnmixClassifier, folder: Path) -> None:
+def write_model(clf: SetClassifier, folder: Path) -> None:
     """Write the files of a model into an empty folder."""
-    if clf.model_ not in WEIGHTS:
-        raise InputError(
-            "a torch module of your own cannot be saved without pickle; save its state_dict "
-            "(clf.learner_.fit.module) and build it again"
-        )
-    contents = {"model.json": json.dumps(_describe(clf)).encode()}
-    contents[WEIGHTS[clf.model_]] = _weights(clf.learner_)
+    row, fit = model_row(clf.learner_.setup.model), clf.learner_.fit
+    contents = {
+        "model.json": json.dumps({"fit": fit.facts()} | _describe(clf)).encode(),
+        row.weights_name: fit.weights_file(),
+    }
     for name, data in contents.items():
         (folder / name).write_bytes(data)
     files = {
@@ -85,14 +98,14 @@ def load_model(kind: type[Classifier], folder: str | Path) -> Classifier:
     Parameters
     ----------
     kind : class
-        `UnmixClassifier` or a subclass.
+        `UnmixClassifier`.
     folder : path
     """
     path = Path(folder)
     contents = _checked_contents(path)
     try:
         state = json.loads(contents["model.json"])
-        weights = contents[WEIGHTS[state["model"]]]
+        weights = contents[model_row(state["model"]).weights_name]
         return _rebuild(kind, state, weights)
     except (KeyError, TypeError, ValueError, SafetensorError, RuntimeError) as error:
         if isinstance(error, InputError):
@@ -142,9 +155,9 @@ def _checked_contents(folder: Path) -> dict[str, bytes]:
     return contents
 
 
-def _describe(clf: UnmixClassifier) -> dict[str, Any]:
+def _describe(clf: SetClassifier) -> dict[str, Any]:
     """Return everything but the weights as JSON values."""
-    learner = clf.learner_
+    learner, shares = clf.learner_, clf.shares_
     return {
         "model": clf.model_,
         "method": clf.method_,
@@ -152,8 +165,10 @@ def _describe(clf: UnmixClassifier) -> dict[str, Any]:
         "labels": clf.set_priors is None,
         "per_class": clf.set_priors is not None and clf.classes_.tolist() != [0, 1],
         "set_ids": [_json_value(i, "set id") for i in clf.set_ids_],
-        "stated_priors": np.stack([*clf.stated_priors_.values()]).tolist(),
-        "set_priors": np.asarray(learner.set_priors).tolist(),
+        "stated_priors": shares.tolist(),
+        "set_priors": learner.set_priors.tolist(),
+        "refined": learner.refined,
+        "noticed_error": learner.noticed_error,
         "prior_errors": None if clf.prior_errors_ is None else clf.prior_errors_.tolist(),
         "set_sizes": clf.set_sizes_.tolist(),
         "target_prior": clf.target_prior_.tolist(),
@@ -163,13 +178,49 @@ def _describe(clf: UnmixClassifier) -> dict[str, Any]:
         "encoder": clf.encoder_.to_dict(),
         "named_columns": hasattr(clf, "feature_names_in_"),
         "num_features": int(clf.n_features_in_),
-        "hidden": check_hidden(clf.hidden, clf.model_),  # plain numbers, whatever was given
         "setup": {
             "l2": learner.setup.l2,
             "epochs": learner.setup.epochs,
             "seed": learner.setup.seed,
         },
-        "fit": _fit_facts(learner.fit),
+        "parameters": {name: _parameter(getattr(clf, name), name) for name in PARAMETERS},
+        "given_priors": _given_priors(clf),
+    }
+
+
+def _parameter(value: Any, name: str) -> Any:
+    """Return a constructor argument as JSON has it."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping | pd.Series):
+        items = dict(value).items()
+        return {"mapping": [[_json_value(k, name), _json_value(v, name)] for k, v in items]}
+    if isinstance(value, tuple | list):
+        return [_json_value(entry, name) for entry in value]
+    if isinstance(value, np.random.RandomState | np.random.Generator):
+        return None  # a stream of numbers has no place in a file; a seed has
+    return None if value is None else _json_value(value, name)
+
+
+def _restored(value: Any) -> Any:
+    """Return a constructor argument as it was given."""
+    if isinstance(value, dict):
+        return {key: entry for key, entry in value["mapping"]}
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _given_priors(clf: SetClassifier) -> dict[str, Any] | None:
+    """Return set priors that the used ones do not tell: of sets without rows, or with errors."""
+    if clf.set_priors is None:
+        return None
+    given = Priors.of(clf.set_priors)
+    if len(given) == len(clf.set_ids_) and given.standard_errors is None:
+        return None
+    errors = given.standard_errors
+    return {
+        "set_ids": [_json_value(i, "set id") for i in given.set_ids],
+        "shares": given.set_priors.tolist(),
+        "standard_errors": None if errors is None else errors.tolist(),
     }
 
 
@@ -182,67 +233,64 @@ def _json_value(value: Hashable, what: str) -> Any:
     return value
 
 
-def _fit_facts(fit: Any) -> dict[str, Any]:
-    """Return what a learner needs besides its weights."""
-    if isinstance(fit, LinearFit):
-        return {"iterations": fit.iterations, "loss": fit.loss, "converged": fit.converged}
-    if isinstance(fit, BoostingFit):
-        return {
-            "base_logits": np.asarray(fit.base_logits).tolist(),
-            "num_rounds": fit.num_rounds,
-            "num_features": fit.num_features,
-        }
-    return dict(fit.options)
-
-
-def _weights(learner: Learner) -> bytes:
-    """Return the weights file of a learner."""
-    fit = learner.fit
-    if isinstance(fit, BoostingFit):
-        return fit.model_text.encode()
-    if isinstance(fit, LinearFit):
-        arrays = {"weights": np.asarray(fit.weights), "bias": np.atleast_1d(fit.bias)}
-        return bytes(save_arrays(arrays))
-    if not isinstance(fit, NetworkFit):
-        raise TypeError(f"cannot save {type(fit).__name__}")
-    arrays = {k: v.cpu().contiguous().numpy() for k, v in fit.module.state_dict().items()}
-    return bytes(save_arrays(arrays))
-
-
 def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> Classifier:
     """Build a classifier from what a folder said."""
     ids: list[Hashable] = state["set_ids"]
     classes = np.array(state["classes"])
-    per_set = (len(ids),) if len(classes) == 2 else (len(ids), len(classes))
-    stated = _numbers(state, "stated_priors", per_set)
-    refined = _numbers(state, "set_priors", per_set)
-    clf = kind(
-        None if state["labels"] else _prior_mapping(ids, stated, state),
-        method=state["method"],
-        model=state["model"],
-        l2=state["setup"]["l2"],
-        epochs=state["setup"]["epochs"],
-        # Folders written before it could be chosen do not say.
-        hidden=check_hidden(state.get("hidden"), state["model"]),
-    )
+    stated = _shares(state, "stated_priors", len(ids), len(classes))
+    refined = _shares(state, "set_priors", len(ids), len(classes))
+    row, method = model_row(state["model"]), method_named(state["method"])
+    clf = kind(_prior_argument(ids, stated, state), **_arguments(state))
     clf.classes_, clf.set_ids_ = classes, tuple(ids)
-    clf.stated_priors_ = dict(zip(ids, stated, strict=True))
-    clf.set_priors_ = dict(zip(ids, refined, strict=True))
+    clf.stated_priors_ = dict(zip(ids, stated.as_given, strict=True))
+    clf.set_priors_ = dict(zip(ids, refined.as_given, strict=True))
     errors = state["prior_errors"]
     clf.prior_errors_ = None if errors is None else _numbers(state, "prior_errors", (len(ids),))
-    clf.method_, clf.model_ = state["method"], state["model"]
+    clf.method_, clf.model_ = method.name, row.name
     clf.leave_sets_out_, clf.history_ = state["leave_sets_out"], state["history"]
     clf.set_sizes_ = _numbers(state, "set_sizes", (len(ids),)).astype(int)
     clf.target_prior_ = _numbers(state, "target_prior", (len(classes),))
-    clf.encoder_ = TableEncoder.from_dict(state["encoder"])
+    clf.encoder_ = _encoder(state["encoder"])
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
         clf.feature_names_in_ = np.array(clf.encoder_.columns, dtype=object)
-    setup = Setup(state["model"], state["method"], **state["setup"])
+    setup = Setup(row.name, method.name, **state["setup"])
     base = _numbers(state, "base_prior", (len(classes),))
-    fit = _rebuild_fit(state, weights, base, refined)
-    clf.learner_ = Learner(setup, fit, base, refined, state["history"])
+    fit = row.load(state["fit"], weights, base, refined)
+    # Folders of 0.1 do not say, and refined whenever there were errors to refine by.
+    told = state.get("refined", errors is not None and method.refines)
+    noticed = float(state.get("noticed_error", 0.0))
+    clf.learner_ = Learner(setup, fit, base, refined, state["history"], bool(told), noticed)
+    clf.refined_, clf.noticed_error_ = clf.learner_.refined, clf.learner_.noticed_error
     return clf
+
+
+def _arguments(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the constructor arguments; folders of 0.1 tell only what was used."""
+    if "parameters" in state:
+        stored = state["parameters"]
+        return {name: _restored(stored[name]) for name in PARAMETERS}
+    return {
+        "method": state["method"],
+        "model": state["model"],
+        "l2": state["setup"]["l2"],
+        "epochs": state["setup"]["epochs"],
+        "hidden": check_hidden(state.get("hidden"), state["model"]),
+    }
+
+
+def _encoder(state: dict[str, Any]) -> Any:
+    """Return what turns rows into numbers."""
+    if "images" in state:
+        return ImageEncoder(tuple(int(side) for side in state["images"]))
+    return TableEncoder.from_dict(state)
+
+
+def _shares(state: dict[str, Any], name: str, num_sets: int, num_classes: int) -> ClassShares:
+    """Return class shares of the sets, shown as they were given."""
+    values = np.array(state[name], dtype=np.float64)
+    shape = (num_sets,) if values.ndim == 1 and num_classes == 2 else (num_sets, num_classes)
+    return ClassShares(_numbers(state, name, shape))
 
 
 def _numbers(state: dict[str, Any], name: str, shape: tuple[int, ...]) -> Array:
@@ -253,44 +301,20 @@ def _numbers(state: dict[str, Any], name: str, shape: tuple[int, ...]) -> Array:
     return values
 
 
-def _prior_mapping(ids: list[Hashable], stated: Array, state: dict[str, Any]) -> dict[Any, Any]:
-    """Return the priors as the user gave them."""
+def _prior_argument(ids: list[Hashable], stated: ClassShares, state: dict[str, Any]) -> Any:
+    """Return the argument `set_priors`: None for labels, a mapping, or `Priors` with errors."""
+    if state["labels"]:
+        return None
+    names, given = state["classes"], state.get("given_priors")
+    if given is not None:
+        shares = ClassShares(np.array(given["shares"], dtype=np.float64))
+        errors = given["standard_errors"]
+        known = None if errors is None else np.array(errors, dtype=np.float64)
+        classes = tuple(names) if state["per_class"] else None
+        return Priors(tuple(given["set_ids"]), shares, classes, known)
     if not state["per_class"]:
-        return dict(zip(ids, stated.tolist(), strict=True))
-    names = state["classes"]
-    if stated.ndim == 1:
-        stated = np.stack((1 - stated, stated), axis=1)
+        return dict(zip(ids, stated.as_given.tolist(), strict=True))
     return {
-        i: dict(zip(names, row, strict=True)) for i, row in zip(ids, stated.tolist(), strict=True)
+        i: dict(zip(names, row, strict=True))
+        for i, row in zip(ids, stated.matrix.tolist(), strict=True)
     }
-
-
-def _rebuild_fit(state: dict[str, Any], weights: bytes, base: Array, refined: Array) -> Any:
-    """Build the learner's own part from its weights."""
-    facts = state["fit"]
-    if state["model"] == "boosting":
-        return BoostingFit(
-            model_text=weights.decode(),
-            base_logits=np.array(facts["base_logits"]),
-            num_rounds=facts["num_rounds"],
-            set_priors=refined,
-            history=state["history"],
-            num_features=facts["num_features"],
-        )
-    arrays = load_arrays(weights)
-    if state["model"] == "linear":
-        bias = arrays["bias"]
-        return LinearFit(
-            weights=arrays["weights"],
-            bias=bias if arrays["weights"].ndim == 2 else bias[0],
-            base_prior=base if refined.ndim == 2 else float(base[1]),
-            set_priors=refined,
-            **facts,
-        )
-    import torch
-
-    prior = np.array(facts["prior"])
-    start = prior[1] if refined.ndim == 1 else prior
-    module = build_model("mlp", facts["row_shape"], start, seed=0, **facts.get("network", {}))
-    module.load_state_dict({k: torch.from_numpy(v) for k, v in arrays.items()})
-    return NetworkFit(module.eval(), facts)

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from unmix.learn.adam import Adam, flatten, unflatten
-from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.recipes import Recipe
+from unmix.learn.refined_priors import RefiningNetwork
 
 __all__ = ["Saved", "TrainingState"]
 
@@ -106,9 +106,9 @@ def _flat_weights(model: nn.Module, recipe: Recipe) -> tuple[list[Tensor], list[
     # The gradient of l2 |w|^2 is 2 l2 w.
     decay = recipe.weight_decay or 2 * recipe.l2
     for p in model.parameters():
-        learned = isinstance(model, LearnedPriors) and p is model.prior_logits
-        # A logit of a prior has further to go than a weight, and sees fewer rows.
-        kind = (decay * (p.ndim > 1 and not learned), 10.0 if learned else 1.0, p.dtype)
+        learned = isinstance(model, RefiningNetwork) and p is model.prior_steps
+        # A prior has further to go than a weight, and sees fewer rows.
+        kind = (decay * (p.ndim > 1 and not learned), 20.0 if learned else 1.0, p.dtype)
         if p.requires_grad:
             groups.setdefault(kind, []).append(p)
     optimizers = [

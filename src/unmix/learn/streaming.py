@@ -24,41 +24,23 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unmix.data.parquet_table import ParquetTable
 from unmix.data.priors import Priors, match_sets
 from unmix.data.set_matching import refuse_unused
 from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts
-from unmix.data.tables import naming, open_table, read_rows, scan_rows
+from unmix.data.tables import Table, naming, open_table, read_rows, scan_rows
 from unmix.errors import InputError
 from unmix.files import atomic_write_text
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.encoding import TableEncoder, TableSummary
 
-__all__ = ["StreamedTable", "fits_in_memory", "is_parquet", "scratch_folder"]
+__all__ = ["StreamedTable", "scratch_folder"]
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int | None, str], None]
 
-# Of the table as float64 with its set ids as text. At its worst a fit in memory holds about six
-# times as much.
-IN_MEMORY_BYTES = 500_000_000
-SET_ID_BYTES = 64
 # Of each of the two samples: rows, and bytes as float64.
 MOST_IN_MEMORY = 1_000_000
 SAMPLE_BYTES = 130_000_000
-
-
-def is_parquet(path: str | os.PathLike[str]) -> bool:
-    """Say whether a table is Parquet, the format that can be streamed."""
-    return isinstance(open_table(path), ParquetTable)
-
-
-def fits_in_memory(path: str | os.PathLike[str], columns: Sequence[str]) -> bool:
-    """Say whether a table is to be fitted in memory: if it is small, or CSV, which has no size."""
-    table = open_table(path)
-    if not isinstance(table, ParquetTable):
-        return True
-    return table.num_rows * (8 * len(columns) + SET_ID_BYTES) <= IN_MEMORY_BYTES
 
 
 @contextmanager
@@ -125,7 +107,7 @@ class StreamedTable:
 
     Parameters
     ----------
-    path : path
+    source : Table or path
     columns : sequence of str
         The features.
     set_column : str
@@ -141,7 +123,7 @@ class StreamedTable:
     progress : function (done, total, text)
     """
 
-    path: str
+    source: Table | str
     columns: Sequence[str]
     set_column: str
     priors: Priors
@@ -158,6 +140,16 @@ class StreamedTable:
             self._summarise()
         if scattered_parts(self.scratch) is None:
             self._scatter()
+
+    @cached_property
+    def table(self) -> Table:
+        """The open table."""
+        return open_table(self.source)
+
+    @property
+    def path(self) -> str:
+        """What messages call it."""
+        return self.table.path
 
     @cached_property
     def encoder(self) -> TableEncoder:
@@ -204,7 +196,7 @@ class StreamedTable:
     @property
     def num_rows(self) -> int:
         """Rows of the table."""
-        return open_table(self.path).num_rows  # type: ignore[union-attr]
+        return self.table.num_rows  # type: ignore[union-attr]
 
     @property
     def _statistics_file(self) -> Path:
@@ -221,7 +213,7 @@ class StreamedTable:
     def _blocks(self, text: str) -> Iterator[tuple[pd.DataFrame, Array, Array]]:
         """Yield blocks of rows, the set of each row, and a random number of its own in [0, 1)."""
         rng = np.random.default_rng([self.seed, 8])
-        scan = scan_rows(self.path, columns=self.columns, set_column=self.set_column)
+        scan = scan_rows(self.table, columns=self.columns, set_column=self.set_column)
         done, total = 0, self.num_rows
         for frame in scan:
             frame.index += 1  # messages count rows from 1

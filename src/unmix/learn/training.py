@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from unmix.core.losses import ssc_cross_entropy
+from unmix.core.class_shares import ClassShares
+from unmix.core.losses import set_log_loss
 from unmix.core.penalties import vat_penalty
 from unmix.core.transition import Transition
 from unmix.data.batching import row_order
@@ -30,14 +31,23 @@ from unmix.errors import DivergenceError, InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.gradients import Gradients, add_gradient
-from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import Method
-from unmix.learn.models import ResNet32
+from unmix.learn.networks import ResNet32
 from unmix.learn.padding import padded, unpad
 from unmix.learn.recipes import Recipe
+from unmix.learn.refined_priors import RefiningNetwork
 from unmix.learn.state import Saved, TrainingState
 
-__all__ = ["OWN_KEYS", "Trained", "held_out_loss", "logits_of", "pick_device", "train"]
+__all__ = [
+    "OWN_KEYS",
+    "Trained",
+    "TrainingOptions",
+    "held_out_loss",
+    "is_convolutional",
+    "logits_of",
+    "pick_device",
+    "train",
+]
 
 Monitor = Callable[[nn.Module], dict[str, float]]
 Judge = Callable[[nn.Module, UnlabeledSets], float]
@@ -47,6 +57,35 @@ Progress = Callable[[int, int, str], None]
 OWN_KEYS = ("epoch", "train_risk", "seconds", "held_out_loss")
 # Risks are of order one, at most of the order of the logits: beyond this they have run away.
 RUNAWAY = 1e6
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What a call of `train` may be told beside the model, the sets, the method and the recipe."""
+
+    seed: int
+    """Decides the order of rows and the noise of dropout and VAT."""
+    held_out: UnlabeledSets | None = None
+    """Rows of the same sets that training does not see; they choose `Trained.selected`."""
+    prior_errors: np.ndarray[Any, Any] | None = None
+    """Standard errors of the stated set priors (m,): then the priors are learned with the model."""
+    augment: Augment | None = None
+    """How images may be moved about; rows must be images."""
+    monitor: Monitor | None = None
+    """A function of the model whose numbers are recorded each epoch, and used for nothing."""
+    progress: Progress | None = None
+    """A function (batches done, batches in all, text)."""
+    checkpoint: Checkpoint | None = None
+    """Where to save the state; if it holds one, training resumes from there, to the same bits."""
+    checkpoint_seconds: float = 10.0
+    """Least time between two saves."""
+    device: str = "auto"
+    start: Saved | None = None
+    """The state that another call left, to continue from; `checkpoint` comes before it."""
+    stop: int | None = None
+    """Stop after this epoch; the recipe's last if left out."""
+    judge: Judge | None = None
+    """What the chosen epoch has least of; `held_out_loss` if left out."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +99,10 @@ class Trained:
     selected: nn.Module
     """Of the epoch with the least held-out loss; the last one if nothing was held out."""
     selected_epoch: int
-    set_priors: np.ndarray[Any, Any]
+    set_priors: ClassShares
     """The stated ones, or those of `selected` if priors were refined."""
     state: Saved
-    """Everything that another call of `train` needs to go on from here."""
+    """Everything that another call of `train` needs to continue from here."""
 
 
 def train(
@@ -71,21 +110,9 @@ def train(
     sets: UnlabeledSets | ShuffledSets,
     method: Method,
     recipe: Recipe,
-    *,
-    seed: int,
-    held_out: UnlabeledSets | None = None,
-    prior_errors: np.ndarray[Any, Any] | None = None,
-    augment: Augment | None = None,
-    monitor: Monitor | None = None,
-    progress: Progress | None = None,
-    checkpoint: Checkpoint | None = None,
-    checkpoint_seconds: float = 10.0,
-    device: str = "auto",
-    start: Saved | None = None,
-    stop: int | None = None,
-    judge: Judge | None = None,
+    **options: Any,
 ) -> Trained:
-    """Train a model on unlabeled sets.
+    """Train a network on unlabeled sets.
 
     Parameters
     ----------
@@ -94,118 +121,186 @@ def train(
     sets : UnlabeledSets or ShuffledSets
     method : Method
     recipe : Recipe
-    seed : int
-        Decides the order of rows and the noise of dropout and VAT.
-    held_out : UnlabeledSets, optional
-        Rows of the same sets that training does not see; chooses `Trained.selected`.
-    prior_errors : array, shape (m,), optional
-        Standard errors of the stated set priors: then the priors are learned with the model.
-    augment : Augment, optional
-        How images may be moved about; rows must be images.
-    monitor : function of the model, optional
-        Its numbers are recorded in the history each epoch, and used for nothing.
-    progress : function (batches done, batches in all, text), optional
-    checkpoint : Checkpoint, optional
-        Where to save the state; if it holds one, training goes on from there, to the same bits.
-    checkpoint_seconds : float
-        Least time between two saves.
-    device : 'auto', 'cpu', 'cuda', ...
-    start : Saved, optional
-        The state that another call left, to go on from; `checkpoint` goes before it.
-    stop : int, optional
-        Stop after this epoch; the recipe's last if left out.
-    judge : function (model, held-out sets) -> float, optional
-        What the chosen epoch has least of; `held_out_loss` if left out.
+    **options
+        Fields of `TrainingOptions`; a seed is needed.
 
     Raises
     ------
     DivergenceError
         If the risk is not finite or grows without bound.
     """
-    if recipe.half_size and not _is_convolutional(model):
-        raise InputError("images at half their size are for networks of convolutions only")
-    place = pick_device(device)
-    _prepare_model(model, place)
-    transition = sets.transition.to(place)
-    risk = method.risk(transition)
-    network = padded(model)
-    if prior_errors is not None:
-        network = LearnedPriors(network, transition, prior_errors, len(sets))
-    vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x) if method.vat else 0.0
-    rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
-    state = TrainingState(
-        network,
-        copy.deepcopy(network) if recipe.average else network,
-        copy.deepcopy(network),
-        recipe,
-    )
+    run = _Run(model, sets, method, recipe, TrainingOptions(**options))
+    with run.randomness(), run.state.in_training():
+        run.resume()
+        while run.state.epoch < run.last_epoch:
+            run.begin_epoch()
+            for x, set_index in run.remaining_batches():
+                run.step(x, set_index)
+                run.save_now_and_then()
+            run.end_epoch()
+        final = run.state.saved()
+    return run.result(final)
 
-    @lru_cache(maxsize=1)  # rows that are in memory anyway are one part
-    def load(position: int) -> tuple[Tensor, Tensor]:
-        part = sets.part(position)
+
+class _Run:
+    """One call of `train`: what does not change in it, its state, and its step."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sets: UnlabeledSets | ShuffledSets,
+        method: Method,
+        recipe: Recipe,
+        options: TrainingOptions,
+    ) -> None:
+        if recipe.half_size and not is_convolutional(model):
+            raise InputError("images at half their size are for networks of convolutions only")
+        self.model, self.sets, self.method, self.recipe = model, sets, method, recipe
+        self.options = options
+        self.place = pick_device(options.device)
+        _prepare_model(model, self.place)
+        transition = sets.transition.to(self.place)
+        self.risk = method.risk(transition)
+        self.network = padded(model)
+        if options.prior_errors is not None:
+            errors = options.prior_errors
+            self.network = RefiningNetwork(self.network, transition, errors, len(sets))
+        self.vat_radius = 0.0
+        if method.vat:
+            self.vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x)
+        self.rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
+        self.state = TrainingState(
+            self.network,
+            copy.deepcopy(self.network) if recipe.average else self.network,
+            copy.deepcopy(self.network),
+            recipe,
+        )
+        self.batches = sum(_batches(rows, recipe) for rows in sets.part_sizes)
+        self.precision = _precision(model, self.place)
+        self.gradients = Gradients(self.network, self.precision)
+        last = recipe.epochs if options.stop is None else options.stop
+        self.last_epoch = min(last, recipe.epochs)
+        # Rows that are in memory anyway are one part.
+        self.load = lru_cache(maxsize=1)(self._load)
+
+    def step(self, x: Tensor, set_index: Tensor) -> None:
+        """Learn from one batch."""
+        state, recipe, method, augment = self.state, self.recipe, self.method, self.options.augment
+        step, steps = state.epoch * self.batches + state.batch, recipe.epochs * self.batches
+        x = as_input((augment(x) if augment else x).to(self.place))
+        set_index, radius = set_index.to(self.place), self.vat_radius
+        if recipe.sees_half(step, self.batches):
+            x, radius = functional.avg_pool2d(x, 2), radius / 2
+        refining = self.network if isinstance(self.network, RefiningNetwork) else None
+        risk = method.risk(refining.transition()) if refining else self.risk
+        loss = self.gradients.add(risk, x, set_index)
+        if method.vat and radius:
+            with self.precision():
+                penalty = vat_penalty(self.network, x, radius=radius)
+                penalty = method.vat.weight_at(step / steps) * penalty
+            loss = loss + add_gradient(penalty)
+        if refining:
+            loss = loss + add_gradient(refining.penalty())
+        for optimizer in state.optimizers:
+            optimizer.step(self.rate * recipe.rate_at(step, self.batches))
+        state.move_average(step)
+        _note_risk(state, loss.item(), self.rate)
+        if self.options.progress:
+            self.options.progress(step + 1, steps, f"epoch {state.epoch + 1}/{recipe.epochs}")
+
+    @contextmanager
+    def randomness(self) -> Iterator[None]:
+        """Draw dropout and VAT from a stream of the seed's own, and leave the user's alone."""
+        devices: list[int] | None = [] if self.place.type == "cpu" else None
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(_stream(self.options.seed, 1))
+            yield
+
+    def resume(self) -> None:
+        """Put back the state of a checkpoint, or of another call."""
+        checkpoint = self.options.checkpoint
+        saved = (checkpoint.load() if checkpoint else None) or self.options.start
+        if saved is not None:
+            self.state.restore(*saved)
+        self.last_save = time.monotonic()
+
+    def remaining_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows and sets of each batch of this epoch that is still to come, part by part."""
+        seed, epoch = self.options.seed, self.state.epoch
+        skipped = self.state.batch  # done before the checkpoint
+        sizes = self.sets.part_sizes
+        visits = np.random.default_rng([seed, 3, epoch]).permutation(len(sizes))
+        for position in visits.tolist():
+            batches = _batches(sizes[position], self.recipe)
+            first, skipped = min(skipped, batches), max(0, skipped - batches)
+            if first == batches:
+                continue
+            x, set_index = self.load(position)
+            rng = np.random.default_rng(np.random.SeedSequence([seed, 2, epoch, position]))
+            size, by = self.recipe.batch_size, self.method.batch_by
+            order = row_order(set_index.numpy(), size, rng, by=by)
+            # Batches of nearly equal size: a last batch of one row would break batch norm.
+            edges = np.linspace(0, len(order), batches + 1).round().astype(int)
+            for b in range(first, batches):
+                rows = torch.from_numpy(order[edges[b] : edges[b + 1]])
+                yield x.index_select(0, rows), set_index.index_select(0, rows)
+
+    def _load(self, position: int) -> tuple[Tensor, Tensor]:
+        """Return the rows of a part, images with a margin to be shifted in, and their sets."""
+        part, augment = self.sets.part(position), self.options.augment
         x = torch.from_numpy(part.x)
         return augment.pad(x) if augment else x, torch.from_numpy(part.set_index).long()
 
-    batches = sum(_batches(rows, recipe) for rows in sets.part_sizes)
-    precision = _precision(model, place)
-    gradients = Gradients(network, precision)
-    last_epoch = recipe.epochs if stop is None else min(stop, recipe.epochs)
+    def begin_epoch(self) -> None:
+        """Start the clock."""
+        self.network.train()
+        self.started = time.perf_counter()
 
-    devices: list[int] | None = [] if place.type == "cpu" else None
-    with torch.random.fork_rng(devices=devices), state.in_training():
-        torch.manual_seed(_stream(seed, 1))
-        saved = (checkpoint.load() if checkpoint else None) or start
-        if saved is not None:
-            state.restore(*saved)
-        last_save = time.monotonic()
-        while state.epoch < last_epoch:
-            started = time.perf_counter()
-            network.train()
-            for x, set_index in _remaining_batches(
-                load, sets.part_sizes, method, recipe, seed, state
-            ):
-                step = state.epoch * batches + state.batch
-                x_batch = as_input((augment(x) if augment else x).to(place))
-                radius = vat_radius
-                if recipe.sees_half(step, batches):
-                    x_batch, radius = functional.avg_pool2d(x_batch, 2), vat_radius / 2
-                set_batch = set_index.to(place)
-                if isinstance(network, LearnedPriors):
-                    risk = method.risk(network.transition())
-                loss = gradients.add(risk, x_batch, set_batch)
-                if method.vat and radius:
-                    weight = method.vat.weight_at(step / (recipe.epochs * batches))
-                    with precision():
-                        penalty = weight * vat_penalty(network, x_batch, radius=radius)
-                    loss = loss + add_gradient(penalty)
-                if isinstance(network, LearnedPriors):
-                    loss = loss + add_gradient(network.penalty())
-                for optimizer in state.optimizers:
-                    optimizer.step(rate * recipe.rate_at(step, batches))
-                state.move_average(step)
-                _note_risk(state, loss.item(), rate)
-                if progress:
-                    text = f"epoch {state.epoch + 1}/{recipe.epochs}"
-                    progress(step + 1, recipe.epochs * batches, text)
-                if checkpoint and time.monotonic() - last_save >= checkpoint_seconds:
-                    state.seconds += time.perf_counter() - started
-                    started = time.perf_counter()
-                    checkpoint.save(*state.saved())
-                    last_save = time.monotonic()
-            state.seconds += time.perf_counter() - started
-            _end_epoch(state, batches, held_out, judge or held_out_loss, monitor)
-        final = state.saved()
-    if checkpoint is not None:
-        checkpoint.save(*final)
-    best, epoch = state.average, last_epoch
-    if held_out is not None:
-        best, epoch = state.best, state.best_epoch
-    set_priors = sets.set_priors
-    if isinstance(best, LearnedPriors):
-        set_priors = best.set_priors().numpy(force=True)
-    now, last, selected = (unpad(_own(part), model) for part in (network, state.average, best))
-    model.load_state_dict(now.state_dict())
-    return Trained(last.eval(), state.history, selected.eval(), epoch, set_priors, final)
+    def end_epoch(self) -> None:
+        """Record the epoch, remember the model if it is the best so far, and start the next."""
+        state, held_out, monitor = self.state, self.options.held_out, self.options.monitor
+        state.seconds += time.perf_counter() - self.started
+        row = {
+            "epoch": state.epoch + 1,
+            "train_risk": state.risk_sum / self.batches,
+            "seconds": state.seconds,
+        }
+        if held_out is not None:
+            judge = self.options.judge or held_out_loss
+            row["held_out_loss"] = judge(state.average, held_out)
+            if row["held_out_loss"] < state.best_loss:
+                state.best_loss, state.best_epoch = row["held_out_loss"], state.epoch + 1
+                state.best.load_state_dict(state.average.state_dict())
+        if monitor is not None:
+            # A copy, so that it cannot meddle; and what it says replaces nothing.
+            row = monitor(copy.deepcopy(state.average).eval()) | row
+        state.history.append(row)
+        state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
+
+    def save_now_and_then(self) -> None:
+        """Save the state if the last time is long enough ago."""
+        checkpoint = self.options.checkpoint
+        if checkpoint and time.monotonic() - self.last_save >= self.options.checkpoint_seconds:
+            self.state.seconds += time.perf_counter() - self.started
+            self.started = time.perf_counter()
+            checkpoint.save(*self.state.saved())
+            self.last_save = time.monotonic()
+
+    def result(self, final: Saved) -> Trained:
+        """Return what was learned; the model passed in gets the last weights."""
+        if self.options.checkpoint is not None:
+            self.options.checkpoint.save(*final)
+        state, best, epoch = self.state, self.state.average, self.last_epoch
+        if self.options.held_out is not None:
+            best, epoch = state.best, state.best_epoch
+        set_priors = self.sets.set_priors
+        if isinstance(best, RefiningNetwork):
+            set_priors = set_priors.with_matrix(best.set_priors().numpy(force=True))
+        now, last, selected = (
+            unpad(_own(part), self.model) for part in (self.network, state.average, best)
+        )
+        self.model.load_state_dict(now.state_dict())
+        return Trained(last.eval(), state.history, selected.eval(), epoch, set_priors, final)
 
 
 @torch.no_grad()
@@ -228,14 +323,12 @@ def logits_of(model: nn.Module, x: np.ndarray[Any, Any]) -> Tensor:
 
 @torch.no_grad()
 def held_out_loss(model: nn.Module, sets: UnlabeledSets) -> float:
-    """Return the mean set log-loss of held-out rows: the yardstick that needs no label."""
-    set_index = torch.from_numpy(sets.set_index).long()
+    """Return the mean set log-loss of held-out rows."""
     transition = sets.scoring_transition
-    if isinstance(model, LearnedPriors):  # judged by the priors it believes in
-        priors = model.set_priors().numpy(force=True)
+    if isinstance(model, RefiningNetwork):  # judged by the priors it has learned
+        priors = sets.set_priors.with_matrix(model.set_priors().numpy(force=True))
         transition = Transition(priors, sets.set_sizes, sets.target_prior, scoring=True)
-    losses = ssc_cross_entropy(logits_of(model, sets.x).double(), set_index, transition)
-    return float(losses.mean())
+    return set_log_loss(logits_of(model, sets.x), sets.set_index, transition)
 
 
 def as_input(x: Tensor) -> Tensor:
@@ -260,32 +353,6 @@ def _batches(rows: int, recipe: Recipe) -> int:
     return -(-rows // recipe.batch_size)
 
 
-def _remaining_batches(
-    load: Callable[[int], tuple[Tensor, Tensor]],
-    part_sizes: Sequence[int],
-    method: Method,
-    recipe: Recipe,
-    seed: int,
-    state: TrainingState,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield rows and sets of each batch of this epoch that is still to come, part by part."""
-    skipped = state.batch  # done before the checkpoint
-    visits = np.random.default_rng([seed, 3, state.epoch]).permutation(len(part_sizes))
-    for position in visits.tolist():
-        batches = _batches(part_sizes[position], recipe)
-        first, skipped = min(skipped, batches), max(0, skipped - batches)
-        if first == batches:
-            continue
-        x, set_index = load(position)
-        rng = np.random.default_rng(np.random.SeedSequence([seed, 2, state.epoch, position]))
-        order = row_order(set_index.numpy(), recipe.batch_size, rng, by=method.batch_by)
-        # Batches of nearly equal size: a last batch of one row would break batch norm.
-        edges = np.linspace(0, len(order), batches + 1).round().astype(int)
-        for b in range(first, batches):
-            rows = torch.from_numpy(order[edges[b] : edges[b + 1]])
-            yield x.index_select(0, rows), set_index.index_select(0, rows)
-
-
 def _note_risk(state: TrainingState, value: float, rate: float) -> None:
     """Add the risk of a batch to the epoch's sum, or stop if it has run away."""
     if not math.isfinite(value) or abs(value) > RUNAWAY:
@@ -297,37 +364,12 @@ def _note_risk(state: TrainingState, value: float, rate: float) -> None:
     state.batch += 1
 
 
-def _end_epoch(
-    state: TrainingState,
-    batches: int,
-    held_out: UnlabeledSets | None,
-    judge: Judge,
-    monitor: Monitor | None,
-) -> None:
-    """Record the epoch, remember the model if it is the best so far, and start the next."""
-    row = {
-        "epoch": state.epoch + 1,
-        "train_risk": state.risk_sum / batches,
-        "seconds": state.seconds,
-    }
-    if held_out is not None:
-        row["held_out_loss"] = judge(state.average, held_out)
-        if row["held_out_loss"] < state.best_loss:
-            state.best_loss, state.best_epoch = row["held_out_loss"], state.epoch + 1
-            state.best.load_state_dict(state.average.state_dict())
-    if monitor is not None:
-        # A copy, so that it cannot meddle; and what it says replaces nothing.
-        row = monitor(copy.deepcopy(state.average).eval()) | row
-    state.history.append(row)
-    state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
-
-
 def _own(network: nn.Module) -> nn.Module:
     """Return the model itself, without the priors that were learned with it."""
-    return network.model if isinstance(network, LearnedPriors) else network
+    return network.model if isinstance(network, RefiningNetwork) else network
 
 
-def _is_convolutional(model: nn.Module) -> bool:
+def is_convolutional(model: nn.Module) -> bool:
     """Say whether a model has convolutions."""
     return any(isinstance(m, nn.Conv2d) for m in model.modules())
 
@@ -335,7 +377,7 @@ def _is_convolutional(model: nn.Module) -> bool:
 def _prepare_model(model: nn.Module, place: torch.device) -> None:
     """Move the model, in the memory layout in which convolutions are fast."""
     model.to(place)
-    if _is_convolutional(model):
+    if is_convolutional(model):
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
@@ -345,7 +387,7 @@ def _precision(model: nn.Module, place: torch.device) -> Callable[[], AbstractCo
         supported = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         supported = place.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    if _is_convolutional(model) and supported:
+    if is_convolutional(model) and supported:
         return lambda: torch.autocast(place.type, dtype=torch.bfloat16)
     return nullcontext
 

@@ -58,7 +58,7 @@ def pictures_of(judgement: Judgement) -> list[Picture]:
         found.append(_histograms(judgement))
     if judgement.leave_sets_out:
         found.append(_leave_sets_out(judgement))
-    if judgement.prior_errors is not None:
+    if judgement.refined and judgement.prior_errors is not None:
         found.append(_refined(judgement, judgement.prior_errors))
     if judgement.history:
         found.append(_history(judgement))
@@ -76,7 +76,7 @@ def _draw(figures: Iterator[tuple[Figure, str]], prefix: str) -> tuple[Markup, .
 def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
     """Stated against predicted shares."""
     entries = evaluation.calibration
-    by_likelihood = judgement.method != "proportion"
+    by_likelihood = judgement.assumption.set_posterior
     rank = {name: place for place, name in enumerate(evaluation.fit_test.misfits)}
     marked = sorted(
         (j for j, entry in enumerate(entries) if entry.set_id in rank),
@@ -90,7 +90,7 @@ def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
             figure = pictures.plot_shares(
                 [entry.set_id for entry in entries],
                 [share_of(entry.stated, k) for entry in entries],
-                [share_of(predicted_share(entry, judgement.method), k) for entry in entries],
+                [share_of(predicted_share(entry, judgement.assumption), k) for entry in entries],
                 low=[share_of(entry.low, k) for entry in entries] if by_likelihood else None,
                 high=[share_of(entry.high, k) for entry in entries] if by_likelihood else None,
                 marked=marked,
@@ -147,7 +147,7 @@ def _share_notes(judgement: Judgement, marked: list[int]) -> tuple[str, ...]:
         )
     if len(judgement.classes) > MOST_PANELS:
         notes.append(f"Shows the {MOST_PANELS} most common of {len(judgement.classes):,} classes.")
-    if judgement.method == "proportion":
+    if not judgement.assumption.set_posterior:
         notes.append("Without intervals: those at hand assume label shift.")
     return tuple(notes)
 
@@ -155,7 +155,7 @@ def _share_notes(judgement: Judgement, marked: list[int]) -> tuple[str, ...]:
 def _classes_apart(judgement: Judgement, evaluation: Evaluation) -> list[Picture]:
     """ROC curve of two classes, confusion matrix of more."""
     notes: tuple[str, ...] = ()
-    if judgement.method == "proportion":
+    if not judgement.assumption.set_posterior:
         notes = ("It assumes label shift, which this method does not.",)
     if evaluation.roc is not None and evaluation.auc is not None:
         return [_roc(evaluation, evaluation.roc, evaluation.auc, notes)]

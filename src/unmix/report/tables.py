@@ -15,6 +15,7 @@ from unmix.assess.estimates import Estimate, Share
 from unmix.assess.evaluation import Evaluation, SetCalibration
 from unmix.assess.fit_test import SetMisfit
 from unmix.assess.judgement import Judgement
+from unmix.core.assumptions import Assumption
 from unmix.report.wording import (
     counted,
     decimal,
@@ -204,9 +205,9 @@ def confusion_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[Confu
     ]
 
 
-def predicted_share(entry: SetCalibration, method: str) -> Share:
-    """Return the share that a method predicts for a set, by the rule of its assumption."""
-    return entry.mean_share if method == "proportion" else entry.share
+def predicted_share(entry: SetCalibration, assumption: Assumption) -> Share:
+    """Return the share that is predicted for a set by the rule of an assumption."""
+    return entry.share if assumption.set_posterior else entry.mean_share
 
 
 def misfit_rows(judgement: Judgement) -> list[MisfitRow]:
@@ -229,7 +230,7 @@ def _misfit_row(
     members = [entries[name] for name in misfit.set_ids]
     rows = [entry.rows for entry in members]
     stated = np.average([entry.stated for entry in members], axis=0, weights=rows)
-    shares = [predicted_share(entry, judgement.method) for entry in members]
+    shares = [predicted_share(entry, judgement.assumption) for entry in members]
     predicted = np.average(shares, axis=0, weights=rows)
     # Two classes are told by the share of the positive one, more by the share that is off most.
     k, named = 1, ""

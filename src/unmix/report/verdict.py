@@ -53,7 +53,7 @@ def verdict_of(judgement: Judgement) -> Verdict:
                 "understood.",
             )
         return Verdict("no", "No: do not believe these numbers", "")
-    if judgement.method == "proportion" and rejected:
+    if not judgement.assumption.set_posterior and rejected:
         return Verdict(
             "partly",
             "Partly: believe the shares, not the accuracy",

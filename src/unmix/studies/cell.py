@@ -24,12 +24,12 @@ from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.doubting import train_doubting
-from unmix.learn.methods import Method, method_named
-from unmix.learn.models import build_model
+from unmix.learn.methods import METHODS, Method, method_named
+from unmix.learn.network_size import WITH_HIDDEN
+from unmix.learn.networks import CONVOLUTIONAL, build_model
 from unmix.learn.recipes import RECIPES, Recipe
-from unmix.learn.strength import train_choosing_radius
-from unmix.learn.training import Progress, logits_of, train
+from unmix.learn.stages import train_in_stages
+from unmix.learn.training import Progress, logits_of
 from unmix.studies.code import code_version
 
 __all__ = ["Cell", "draw_cell", "run_cell"]
@@ -79,7 +79,7 @@ class Cell:
         if self.recipe not in RECIPES:
             raise InputError(f"recipe must be one of {', '.join(RECIPES)}; got {self.recipe!r}")
         recipe = RECIPES[self.recipe]
-        if self.network == "resnet32":
+        if self.network in CONVOLUTIONAL:
             recipe = recipe.convolutional or recipe
         changes: dict[str, Any] = {"epochs": self.epochs, "learning_rate": self.learning_rate}
         given = {key: value for key, value in changes.items() if value is not None}
@@ -113,7 +113,7 @@ def run_cell(
         The cell's fields, and `test_error` (a fraction, last epoch), `history`, `seconds`,
         `selected_epoch` and `selected_test_error` if rows were held out, `worth_in_labels`,
         `with_replacement` (how many sets were drawn so), and `chosen` if the method chooses its
-        strength: a `strength.Choice`. `noticed_error` if rows held out were asked about the priors.
+        strength: a `vat_radius.Choice`. `noticed_error` if rows held out were asked about priors.
         The history is that of training; a network that was calibrated afterwards has another error
         than its last epoch.
     """
@@ -140,21 +140,15 @@ def run_cell(
         "checkpoint": checkpoint,
         "device": device,
     }
-    errors = _prior_errors(cell, sets)
-    found: dict[str, Any] = {}
-    if radii := method.vat.candidates if method.vat else ():
-        if held_out is None:
-            raise InputError(
-                f"{cell.method} chooses its strength and its threshold by held-out rows; hold some "
-                "out (0.1, say)"
-            )
-        trained, choice = train_choosing_radius(model, sets, method, recipe, radii, **options)
-        found["chosen"] = asdict(choice)
-    elif recipe.look and held_out is not None and cell.method == "ssc" and cell.prior_error is None:
-        trained, noticed = train_doubting(model, sets, method, recipe, **options)
-        found["noticed_error"] = noticed
-    else:
-        trained = train(model, sets, method, recipe, prior_errors=errors, **options)
+    trained, found = train_in_stages(
+        model,
+        sets,
+        method,
+        recipe,
+        check_priors=cell.prior_error is None,
+        prior_errors=_prior_errors(cell, sets),
+        **options,
+    )
     result = asdict(cell) | {
         "num_sets": sets.num_sets,
         "epochs": recipe.epochs,
@@ -202,8 +196,9 @@ def _prior_errors(cell: Cell, sets: UnlabeledSets) -> np.ndarray[Any, Any] | Non
     """Return one standard error per set if the priors are to be learned."""
     if not cell.prior_error:
         return None
-    if cell.method != "ssc":
-        raise InputError(f"priors are refined by method ssc only; the method is {cell.method}")
+    if not method_named(cell.method).refines:
+        able = ", ".join(name for name, method in METHODS.items() if method.refines)
+        raise InputError(f"priors are refined by method {able} only; the method is {cell.method}")
     return np.full(sets.num_sets, cell.prior_error)
 
 
@@ -219,8 +214,8 @@ def build_cell_model(cell: Cell, benchmark: Benchmark) -> nn.Module:
     """Return the cell's model with its initial weights."""
     sizes = {"width": cell.width, "depth": cell.depth}
     options = {key: value for key, value in sizes.items() if value is not None}
-    name = cell.network or "mlp"
-    if options and name != "mlp":
+    name = cell.network or WITH_HIDDEN[0]
+    if options and name not in WITH_HIDDEN:
         raise InputError(f"width and depth are for the mlp; the model is {name}")
     shape = benchmark.x_train.shape[1:]
     return build_model(name, shape, benchmark.target_prior, seed=cell.seed, **options)

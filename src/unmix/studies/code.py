@@ -12,22 +12,22 @@ __all__ = ["CODE", "code_version"]
 
 # What decides the result of a run, beside the cell and torch.
 CODE = {
-    "core": ("losses", "pairing", "penalties", "risks", "transition"),
+    "core": ("class_shares", "losses", "pairing", "penalties", "risks", "transition"),
     "data": ("batching", "benchmarks", "draw", "formats", "sets"),
     "learn": (
         "adam",
         "augment",
-        "doubting",
         "gradients",
-        "learned_priors",
         "methods",
-        "models",
+        "networks",
         "padding",
+        "prior_check",
         "recipes",
-        "refining",
+        "refined_priors",
+        "stages",
         "state",
-        "strength",
         "training",
+        "vat_radius",
     ),
     "assess": ("labeled",),
     "studies": ("cell",),

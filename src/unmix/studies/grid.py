@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from unmix.data.benchmarks import benchmark_info
 from unmix.data.wording import nearest
 from unmix.errors import InputError
+from unmix.learn.methods import method_named
 from unmix.studies.cell import Cell
 from unmix.studies.published import Published, published
 
 __all__ = [
     "DATASETS",
     "HELD_OUT",
-    "LONGER",
     "NEEDLESS_ERROR",
     "SEEDS",
     "STUDIES",
@@ -36,8 +36,6 @@ DATASETS = ("mnist", "fashion-mnist", "kmnist")
 SEEDS = (0, 1, 2)
 # Of the images: one run gives the error at the last epoch and at the epoch chosen without labels.
 HELD_OUT = 0.05
-# Epochs of recipe fast: a network that is chosen half-way needs some more to settle.
-LONGER = {"ssc-vat": 20}
 # What ssc-refined is told of priors that are right: an error as large as any in the study.
 NEEDLESS_ERROR = 0.2
 
@@ -105,7 +103,7 @@ class Study:
             Only columns with so many sets.
         """
         chosen = [m for m in self.methods if methods is None or m in methods]
-        longer = LONGER if recipe == "fast" and epochs is None else {}
+        may_take_longer = recipe == "fast" and epochs is None
         rows = []
         for dataset in datasets:
             name = benchmark_info(dataset).name
@@ -115,8 +113,9 @@ class Study:
             for method in chosen:
                 for column in self.columns:
                     cell = _cell_of(plain, method, column)
-                    if method in longer:
-                        cell = replace(cell, epochs=longer[method])
+                    longer = method_named(cell.method).longer
+                    if longer and may_take_longer:
+                        cell = replace(cell, epochs=longer)
                     if not (num_sets is None or cell.num_sets in num_sets or not has_sets(cell)):
                         continue
                     paper = self._paper(name, method, column)
@@ -263,7 +262,7 @@ def running_order(rows: Iterable[Row]) -> list[Cell]:
 
 def has_sets(cell: Cell) -> bool:
     """Say whether a run learns from sets, and not from labels as the reference does."""
-    return cell.method != "supervised"
+    return not method_named(cell.method).labeled
 
 
 def cell_title(cell: Cell) -> str:

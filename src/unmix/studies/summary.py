@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.stats import ttest_rel
 
+from unmix.learn.methods import method_named
 from unmix.studies.cell import Cell
-from unmix.studies.grid import LONGER, STUDIES, Row, Study, has_sets
+from unmix.studies.grid import STUDIES, Row, Study, has_sets
 from unmix.studies.published import Published
 
 __all__ = ["LEVEL", "Entry", "Summary", "mean_and_deviation", "summarize"]
@@ -162,7 +163,7 @@ def _supervised(rows: Sequence[Row], results: Mapping[Cell, dict[str, Any]]) -> 
         seeds = list(dict.fromkeys(cell.seed for cell in cells))
         like = cells[0]
         # A method with more epochs of its own is no reason to train the reference longer.
-        epochs = None if like.epochs == LONGER.get(like.method) else like.epochs
+        epochs = None if like.epochs == method_named(like.method).longer else like.epochs
         reference = STUDIES["supervised"].cells(
             [dataset], None, seeds, like.recipe, epochs, like.scale
         )

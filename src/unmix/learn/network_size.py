@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from unmix.data.batching import SETS_PER_BATCH
+from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
+from unmix.learn.methods import Method
+from unmix.learn.models import Hidden
 from unmix.learn.recipes import RECIPES, Recipe
 
-__all__ = ["Hidden", "check_hidden", "hidden_for", "is_large", "recipe_for"]
-
-Hidden = tuple[int, int]
-"""Hidden layers, and units in each."""
+__all__ = ["check_hidden", "hidden_for", "is_large", "recipe_for"]
 
 # Rows that a network sees in all its epochs, if there are so many: beyond it they are fewer.
 ENOUGH_ROWS = 50_000_000
@@ -22,6 +24,10 @@ ENOUGH_ROWS = 50_000_000
 # fraction of the time: docs/growth.md has both.
 MANY_ROWS = 2_000_000
 PAPER: Hidden = (3, 300)
+WITH_HIDDEN = ("mlp",)  # models whose hidden layers can be chosen
+EPOCHS = 30
+# Of a set in a batch, at least and at most: a share needs some, and no more than so many.
+ROWS_OF_A_SET = (32, 128)
 LARGE_RATE, LARGE_BATCH, ENOUGH_STEPS = 6e-3, 8192, 6000
 
 
@@ -41,24 +47,28 @@ def hidden_for(rows: int, columns: int) -> Hidden:
     return 2, int(np.clip(width, 48, 304))
 
 
-def recipe_for(rows: int, method: str, epochs: int, *, fast: bool) -> Recipe:
+def recipe_for(
+    sets: UnlabeledSets | ShuffledSets, method: Method, epochs: int | None, *, fast: bool
+) -> Recipe:
     """Return how to train a network on a table.
 
     Parameters
     ----------
-    rows : int
-        To train on.
-    method : 'ssc' or 'proportion'
-    epochs : int
-        At most.
+    sets : UnlabeledSets or ShuffledSets
+        The rows to train on; only their number and that of each set counts.
+    method : Method
+    epochs : int, optional
+        At most; 30 if left out.
     fast : bool
         Whether it is our network on a large table, which can take a high rate.
     """
-    epochs = min(epochs, max(1, round(ENOUGH_ROWS / rows)))
+    rows = len(sets)
+    epochs = min(epochs or EPOCHS, max(1, round(ENOUGH_ROWS / rows)))
     recipe = replace(RECIPES["fast"], epochs=epochs)
-    if method != "ssc":
-        # Proportion matching needs many rows of a set in a batch (see `methods.METHODS`).
-        return replace(recipe, batch_size=1024)
+    if method.batch_by == "sets":
+        # Whole sets if they are small: more rows of one set teach nothing, more steps do.
+        whole = int(np.clip(np.median(sets.set_sizes[sets.set_sizes > 0]), *ROWS_OF_A_SET))
+        return replace(recipe, batch_size=SETS_PER_BATCH * whole)
     # Small tables need small batches to take enough steps.
     least = int(np.clip(rows // 64, 32, 256))
     if fast:
@@ -71,7 +81,7 @@ def check_hidden(hidden: Any, model: Any) -> Hidden | None:
     """Return hidden layers as they may be, or say what is wrong with them."""
     if hidden is None:
         return None
-    if model != "mlp":
+    if model not in WITH_HIDDEN:
         name = repr(model) if isinstance(model, str) else f"a {type(model).__name__}"
         raise InputError(f"hidden is for model 'mlp'; the model is {name}")
     try:

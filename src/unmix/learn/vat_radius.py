@@ -18,8 +18,9 @@ import torch
 from scipy.optimize import minimize
 from torch import nn
 
-from unmix.core.losses import ssc_cross_entropy, ssc_cross_entropy_gradient
+from unmix.core.losses import set_log_loss, ssc_cross_entropy_gradient
 from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
@@ -46,7 +47,7 @@ class Choice:
 
 def train_choosing_radius(
     model: nn.Module,
-    sets: UnlabeledSets,
+    sets: UnlabeledSets | ShuffledSets,
     method: Method,
     recipe: Recipe,
     radii: Sequence[float],
@@ -164,7 +165,7 @@ def _calibration(model: nn.Module, sets: UnlabeledSets) -> tuple[list[float], fl
         logits = torch.from_numpy(parameters[0] * z + shift)
         gradient = ssc_cross_entropy_gradient(logits, set_index, transition).numpy()
         slope = np.hstack([(gradient * z).sum() / len(z), gradient.mean(axis=0)])
-        return float(ssc_cross_entropy(logits, set_index, transition).mean()), slope
+        return set_log_loss(logits, set_index, transition), slope
 
     start = np.zeros(1 + (z.shape[1] if z.ndim > 1 else 1))
     start[0] = 1.0

@@ -1,0 +1,76 @@
+"""Which files of unmix a call enters: how many a reader must open to follow it.
+
+Counts the files in which a function is called, imports and class bodies aside. Run it with
+`python benchmarks/files_entered.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import unmix
+
+ROOT = Path(unmix.__file__).parent
+
+
+def files_entered(call: Callable[[], object]) -> list[str]:
+    """Return the files of unmix in which the call runs a function, relative to the package."""
+    found: set[str] = set()
+
+    def note(frame, event, _):
+        code = frame.f_code
+        name, ours = code.co_name, code.co_filename.startswith(str(ROOT))
+        # A class body runs at import and is named after its class, in capitals.
+        if event == "call" and ours and not name.startswith("<") and not name[0].isupper():
+            found.add(code.co_filename)
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return sorted(str(Path(name).relative_to(ROOT)) for name in found)
+
+
+def example(rows: int = 60) -> tuple[pd.DataFrame, np.ndarray, dict[str, float]]:
+    """Return rows, their sets and the shares of the sets."""
+    rng = np.random.default_rng(0)
+    priors = {f"set {j}": p for j, p in enumerate(np.linspace(0.1, 0.9, 6))}
+    sets = np.repeat(list(priors), rows)
+    positive = rng.random(len(sets)) < [priors[s] for s in sets]
+    x = rng.normal(size=(len(sets), 3)) + positive[:, None]
+    return pd.DataFrame(x, columns=["a", "b", "c"]), sets, priors
+
+
+def walks(folder: Path) -> dict[str, Callable[[], object]]:
+    """Return the calls that are counted, by name."""
+    from unmix import UnmixClassifier
+    from unmix.cli import main
+
+    x, sets, priors = example()
+    rows, rates = folder / "rows.csv", folder / "rates.csv"
+    x.assign(region=sets).to_csv(rows, index=False)
+    pd.Series(priors, name="share").rename_axis("region").to_csv(rates)
+    command = ["fit", str(rows), "--sets", "region", "--priors", str(rates), "--model", "linear"]
+    return {
+        "UnmixClassifier.fit, linear": lambda: UnmixClassifier(priors, model="linear").fit(x, sets),
+        "UnmixClassifier.fit, mlp": lambda: UnmixClassifier(
+            priors, model="mlp", method="ssc", epochs=1
+        ).fit(x, sets),
+        "unmix fit, in memory": lambda: main(
+            [*command, "-o", str(folder / "model")], standalone_mode=False
+        ),
+    }
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as name:
+        for title, walk in walks(Path(name)).items():
+            entered = files_entered(walk)
+            print(f"{title}: {len(entered)} files\n  {', '.join(entered)}")

@@ -1,0 +1,165 @@
+"""`UnmixClassifier`: all that a user holds. Learning is below it, judging and reporting above."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unmix.learn.estimator import SetClassifier
+
+if TYPE_CHECKING:
+    from unmix.assess.diagnosis import Diagnosis
+    from unmix.assess.evaluation import Evaluation
+    from unmix.assess.judgement import Judgement
+    from unmix.assess.prevalence import Prevalence
+
+__all__ = ["UnmixClassifier"]
+
+
+class UnmixClassifier(SetClassifier):
+    """Classifier for rows that come in sets whose class shares are known.
+
+    Parameters
+    ----------
+    set_priors : mapping, pandas Series or Priors, optional
+        Set id -> share of positives, or set id -> mapping of each class to its share. None: the
+        ids passed to `fit` are labels.
+    target_prior : float or mapping, optional
+        Class share where the classifier will be used; the average share if left out.
+    method : str
+        'auto', or a row of `METHODS`: 'ssc' and most others assume that p(x | class) is shared by
+        all sets, 'proportion' and 'llp-vat' that p(class | x) is. 'auto' fits 'ssc' and
+        'proportion' and takes the one that predicts hidden sets better.
+    model : 'auto', 'linear', 'boosting', 'mlp', 'resnet32' or a torch module
+        'auto' takes the better of linear and boosting on hidden rows; for images the paper's
+        networks, 'mlp' for grey ones and 'resnet32' for those with channels.
+    prior_error : float, mapping or 'auto', optional
+        Standard error of the set priors, one for all or one per set id: the priors are then
+        learned with the model, if the method can. 'auto': rows held out say how large it is.
+    l2 : float, optional
+        Strength of the linear model's regularisation; chosen without labels if left out.
+    epochs : int, optional
+        Passes over the rows for networks, at most; 30 for tables and the recipe's for images.
+    hidden : (int, int), optional
+        Hidden layers of the MLP and units in each. If left out, the paper's three layers of 300;
+        from two million rows on two small ones, which are many times as fast.
+    shift : int, optional
+        Pixels by which images are moved at random while a network learns; by their size if left
+        out, 0 for not at all.
+    flip : bool
+        Whether images may be mirrored left to right.
+    hide_sets : bool, optional
+        Hide sets in turn and predict their shares, which shows whether the sets carry the answer.
+        If left out, only where the method is to be chosen or the model is linear: it takes about
+        five more fits.
+    allow_set_feature : bool
+        Accept a feature that names the set.
+    random_state : int, RandomState or None
+    verbose : bool
+        Show a progress bar on a terminal.
+
+    Attributes
+    ----------
+    classes_ : array, shape (K,)
+        For shares of positives these are 0 and 1.
+    set_priors_ : dict
+        Set id -> prior, refined if `refined_`.
+    refined_ : bool
+        Whether the set priors were learned with the model.
+    noticed_error_ : float
+        How far off the stated priors are, if `prior_error` is 'auto'; 0 if they are right.
+    target_prior_ : array, shape (K,)
+    method_, model_ : str
+        What was used.
+    leave_sets_out_ : dict
+        Method, and 'baseline', -> error of the predicted share of hidden sets.
+    learner_ : Learner
+    encoder_ : TableEncoder or ImageEncoder
+    history_ : list of dict
+        Learning curve of boosting and networks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> priors = {"north": 0.8, "south": 0.2}
+    >>> sets = np.repeat(list(priors), 500)
+    >>> sick = rng.random(1000) < [priors[s] for s in sets]
+    >>> X = rng.normal(np.where(sick, 2.0, 0.0))[:, None]
+    >>> clf = UnmixClassifier(priors, target_prior=0.5, model="linear", random_state=0)
+    >>> bool((clf.fit(X, sets).predict(X) == sick).mean() > 0.8)
+    True
+    """
+
+    def evaluate(
+        self, X: Any, sets: Any, *, set_priors: Any = None, labels: Any = None
+    ) -> Evaluation:
+        """Say how good the classifier is on rows it was not trained on, without labels.
+
+        Parameters
+        ----------
+        X : rows, as for `predict`
+        sets : array, shape (n,)
+            The set id of each row.
+        set_priors : mapping, Series or Priors, optional
+            Of these sets; those of training if left out.
+        labels : array, shape (n,), optional
+            Classes of the rows, if you have them: for comparison only.
+        """
+        from unmix.assess.judgement import evaluate_classifier
+        from unmix.data.priors import Priors
+
+        priors = None if set_priors is None else Priors.of(set_priors)
+        return evaluate_classifier(self, X, sets, priors=priors, labels=labels)
+
+    def prevalence(self, X: Any, sets: Any, *, confidence: float = 0.95) -> Prevalence:
+        """Estimate the class shares of sets that nobody stated.
+
+        Parameters
+        ----------
+        X : rows, as for `predict`
+        sets : array, shape (n,)
+            The set id of each row.
+        confidence : float
+            Coverage that the intervals aim at.
+        """
+        from unmix.assess.judgement import prevalence_of
+
+        return prevalence_of(self, X, sets, confidence=confidence)
+
+    def diagnose(self) -> Diagnosis:
+        """Say what the shares and sizes of the sets of training let one expect."""
+        from unmix.assess.judgement import diagnose_classifier
+
+        return diagnose_classifier(self)
+
+    def judge(self, X: Any = None, sets: Any = None, *, labels: Any = None) -> Judgement:
+        """Say everything there is to say about the classifier, in one value.
+
+        Parameters
+        ----------
+        X, sets : rows that were not trained on and their set ids, optional
+        labels : array, shape (n,), optional
+        """
+        from unmix.assess.judgement import judge
+
+        return judge(self, X, sets, labels=labels)
+
+    def report(
+        self, path: str | Path, X: Any = None, sets: Any = None, *, labels: Any = None
+    ) -> Path:
+        """Write a report as one HTML file that needs nothing else, and return its path.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        X, sets, labels
+            As for `judge`.
+        """
+        from unmix.files import atomic_write_text
+        from unmix.report.page import render_report
+
+        page = Path(path)
+        atomic_write_text(page, render_report(self.judge(X, sets, labels=labels)))
+        return page

@@ -1,0 +1,145 @@
+"""What sets are assumed to share, and everything that follows from it, as one value each.
+
+A method makes one of these assumptions; nobody asks for its name to find out what it means: the
+prior at which a model states its logits, the rule for the share of a set, what may be said about
+accuracy without labels, and the words for people all stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from unmix.core.shares import share_by_likelihood, share_by_mean, share_interval
+from unmix.core.transition import Transition
+from unmix.errors import InputError
+
+__all__ = [
+    "ASSUMPTIONS",
+    "COVARIATE_SHIFT",
+    "LABEL_SHIFT",
+    "Assumption",
+    "ShareEstimate",
+    "assumption_named",
+]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ShareEstimate:
+    """Class shares of sets with their intervals, (m,) for one logit per row or (m, K) each."""
+
+    shares: FloatArray
+    low: FloatArray
+    high: FloatArray
+    how: str
+    """How they were made, in words."""
+
+
+# (logits, set_index, num_sets, prior of the logits (K,)) -> shares, standard errors
+ShareRule = Callable[[FloatArray, IntArray, int, FloatArray], tuple[FloatArray, FloatArray]]
+# the same, and the confidence -> low, high
+IntervalRule = Callable[[FloatArray, IntArray, int, FloatArray, float], tuple[FloatArray, ...]]
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What is the same in all sets."""
+
+    name: str
+    shared: str
+    """What sets share, in words that follow "It assumes that"."""
+    base_prior: Callable[[Transition], FloatArray]
+    """The class prior (K,) at which a model that was trained under it states its logits."""
+    at_target: bool
+    """Whether probabilities hold at a target prior, and not as they were learned."""
+    set_posterior: bool
+    """Whether a row's set can be predicted from its class: then rows held out have a set log-loss,
+    set priors can be refined, and rates of the classes can be told without labels."""
+    share_rule: ShareRule
+    how: str
+    """How the share of a set is found, in words."""
+    profile: IntervalRule | None = None
+    """A better interval than share +- z standard errors, where there is one (two classes)."""
+    profile_how: str = ""
+    """What kind of interval that is."""
+
+    def set_shares(
+        self, logits: FloatArray, set_index: IntArray, num_sets: int, prior: FloatArray
+    ) -> FloatArray:
+        """Return the class shares of each set by this assumption's rule, (m, K); nan without rows.
+
+        Parameters
+        ----------
+        logits : array, shape (n,) or (n, K)
+        set_index : array of integers, shape (n,)
+        num_sets : int
+        prior : array, shape (K,)
+            At which the logits hold.
+        """
+        shares, _ = self.share_rule(logits, set_index, num_sets, prior)
+        return np.stack((1 - shares, shares), axis=1) if shares.ndim == 1 else shares
+
+    def estimate_shares(
+        self,
+        logits: FloatArray,
+        set_index: IntArray,
+        num_sets: int,
+        prior: FloatArray,
+        confidence: float,
+    ) -> ShareEstimate:
+        """Return the class shares of each set with intervals, the model held fixed."""
+        from scipy.special import ndtri
+
+        shares, errors = self.share_rule(logits, set_index, num_sets, prior)
+        if self.profile is not None and shares.ndim == 1:
+            low, high = self.profile(logits, set_index, num_sets, prior, confidence)
+            return ShareEstimate(shares, low, high, f"{self.how}; {self.profile_how}")
+        half = ndtri((1 + confidence) / 2) * errors
+        low, high = (shares - half).clip(0, 1), (shares + half).clip(0, 1)
+        return ShareEstimate(shares, low, high, f"{self.how}; normal interval cut off at 0 and 1")
+
+
+def _by_mean(
+    logits: FloatArray, set_index: IntArray, num_sets: int, prior: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean predicted probability, whatever the prior."""
+    return share_by_mean(logits, set_index, num_sets)
+
+
+LABEL_SHIFT = Assumption(
+    name="label shift",
+    shared="sets share what each class looks like (label shift)",
+    base_prior=lambda transition: transition.target.numpy(force=True),
+    at_target=True,
+    set_posterior=True,
+    share_rule=share_by_likelihood,
+    how="maximum likelihood",
+    profile=share_interval,
+    profile_how="profile-likelihood interval",
+)
+COVARIATE_SHIFT = Assumption(
+    name="covariate shift",
+    shared="sets share how class depends on the features (covariate shift)",
+    base_prior=lambda transition: transition.pooled.numpy(force=True),
+    at_target=False,
+    set_posterior=False,
+    share_rule=_by_mean,
+    how="mean predicted probability",
+)
+ASSUMPTIONS = {assumption.name: assumption for assumption in (LABEL_SHIFT, COVARIATE_SHIFT)}
+
+
+def assumption_named(assumption: str | Assumption) -> Assumption:
+    """Return an assumption by its name, or say which there are."""
+    if isinstance(assumption, Assumption):
+        return assumption
+    if assumption not in ASSUMPTIONS:
+        names = " or ".join(repr(name) for name in ASSUMPTIONS)
+        raise InputError(f"assumption must be {names}; got {assumption!r}.")
+    return ASSUMPTIONS[assumption]

@@ -1,0 +1,197 @@
+"""Networks as models: the MLP, ResNet-32 and a torch module of the user's own.
+
+Rows may be a matrix or images. What is trained, with which recipe and for how long, is decided
+here; `stages` and `training` do it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+from torch import nn
+
+from unmix.core.class_shares import ClassShares, check_errors
+from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
+from unmix.errors import InputError
+from unmix.learn.augment import Augment
+from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.methods import Method, method_named
+from unmix.learn.models import HELD_OUT, MODULE, Learner, Model, Setup
+from unmix.learn.network_size import WITH_HIDDEN, hidden_for, is_large, recipe_for
+from unmix.learn.networks import CONVOLUTIONAL, build_model
+from unmix.learn.recipes import RECIPES, Recipe
+from unmix.learn.stages import train_in_stages
+from unmix.learn.training import Progress, is_convolutional, logits_of
+
+__all__ = ["ROWS", "NetworkFit"]
+
+Array = np.ndarray[Any, Any]
+
+# Of images: what the studies hold out.
+HELD_OUT_IMAGES = 0.05
+# A shift by one pixel in so many leaves the class alone, in grey pictures of signs and in photos.
+PIXELS_PER_SHIFT = {2: 28, 3: 8}
+
+
+@dataclass(frozen=True)
+class NetworkFit:
+    """A trained torch module."""
+
+    module: nn.Module
+    options: dict[str, Any] = field(default_factory=dict)
+    """What `build_model` needs to build it again; empty for a module of the user's."""
+
+    def logits(self, x: Array) -> Array:
+        """Return logits, (n,) or (n, K)."""
+        return logits_of(self.module, x).numpy().astype(np.float64)
+
+    def facts(self) -> dict[str, Any]:
+        """Return how to build the network again."""
+        if not self.options:
+            raise InputError(
+                "a torch module of your own cannot be saved without pickle; save its state_dict "
+                "(clf.learner_.fit.module) and build it again"
+            )
+        return dict(self.options)
+
+    def weights_file(self) -> bytes:
+        """Return the weights as a file."""
+        state = self.module.state_dict()
+        return bytes(save_arrays({k: v.cpu().contiguous().numpy() for k, v in state.items()}))
+
+
+def _fit_model(
+    sets: UnlabeledSets | ShuffledSets,
+    setup: Setup,
+    *,
+    prior_errors: Any = None,
+    check_priors: bool = False,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+    **_: Any,
+) -> Learner:
+    """Train a network, the epoch chosen on held-out rows if the method's loss can be held out."""
+    method, images = method_named(setup.method), len(sets.row_shape) > 1
+    base = method.base_prior(sets.transition)
+    kept, held_out = sets, None
+    if method.assumption.set_posterior:
+        share = HELD_OUT_IMAGES if images else HELD_OUT
+        kept, held_out = sets.hold_out(share, np.random.default_rng([setup.seed, 4]))
+    module, options = _build(sets, setup, base)
+    recipe = _recipe(module, kept, setup, method)
+    errors = check_errors(prior_errors, sets.num_sets)
+    refining = method.refines and bool(errors.any())
+
+    def rows_done(batches: int, all_batches: int, text: str) -> None:
+        if progress is not None:
+            total = recipe.epochs * len(kept)
+            progress(total * batches // all_batches, total, text)
+
+    trained, found = train_in_stages(
+        module,
+        kept,
+        method,
+        recipe,
+        seed=setup.seed,
+        check_priors=check_priors,
+        held_out=held_out,
+        prior_errors=errors if refining else None,
+        augment=augment_of(sets.row_shape, setup) if recipe.augment and images else None,
+        progress=rows_done if progress else None,
+        checkpoint=checkpoint,
+    )
+    fit = NetworkFit(trained.selected, options)
+    refined = trained.set_priors is not sets.set_priors
+    noticed = found.get("noticed_error", 0.0)
+    return Learner(setup, fit, base, trained.set_priors, trained.history, refined, noticed)
+
+
+def augment_of(row_shape: tuple[int, ...], setup: Setup) -> Augment | None:
+    """Return how images of a shape are moved about."""
+    shift = setup.shift
+    if shift is None:
+        shift = round(min(row_shape[-2:]) / PIXELS_PER_SHIFT[len(row_shape)])
+    return Augment(shift, setup.flip) if shift or setup.flip else None
+
+
+def _build(
+    sets: UnlabeledSets | ShuffledSets, setup: Setup, base: Array
+) -> tuple[nn.Module, dict[str, Any]]:
+    """Return the module to train, started at the base prior, and how to build it again."""
+    if isinstance(setup.model, nn.Module):
+        return copy.deepcopy(setup.model), {}
+    network: dict[str, Any] = {}
+    if _is_mlp(setup):
+        depth, width = setup.hidden or hidden_for(len(sets), math.prod(sets.row_shape))
+        network = {"depth": depth, "width": width}
+        if is_large(len(sets)):
+            network["dropout"] = 0.0
+    options = {
+        "name": setup.model_name,
+        "row_shape": list(sets.row_shape),
+        "prior": base.tolist(),
+        "network": network,
+    }
+    return _built(options, seed=setup.seed), options
+
+
+def _built(options: dict[str, Any], *, seed: int) -> nn.Module:
+    """Build a network by what was written down about it."""
+    prior = np.array(options["prior"], dtype=float)
+    start = prior[1] if len(prior) == 2 else prior
+    name = options.get("name", WITH_HIDDEN[0])  # folders of 0.1 know no other
+    return build_model(name, options["row_shape"], start, seed=seed, **options.get("network", {}))
+
+
+def _recipe(
+    module: nn.Module, sets: UnlabeledSets | ShuffledSets, setup: Setup, method: Method
+) -> Recipe:
+    """Return how to train: as in the studies for images, by the size of the table for rows."""
+    if len(sets.row_shape) == 1:
+        large = _is_mlp(setup) and is_large(len(sets))
+        return recipe_for(sets, method, setup.epochs, fast=large)
+    recipe = RECIPES["fast"]
+    if is_convolutional(module):
+        recipe = recipe.convolutional or recipe
+    epochs = setup.epochs or max(recipe.epochs, method.longer or 0)
+    return replace(recipe, epochs=epochs)
+
+
+def _is_mlp(setup: Setup) -> bool:
+    """Say whether it is the network whose hidden layers can be chosen."""
+    return setup.model_name in WITH_HIDDEN
+
+
+def _load(
+    facts: dict[str, Any], weights: bytes, base_prior: Array, priors: ClassShares
+) -> NetworkFit:
+    """Build a fit again from a saved model."""
+    module = _built(facts, seed=0)
+    module.load_state_dict({k: torch.from_numpy(v) for k, v in load_arrays(weights).items()})
+    return NetworkFit(module.eval(), facts)
+
+
+def _takes_all(method: Method) -> None:
+    """Networks learn by every method."""
+
+
+ROWS = {
+    name: Model(
+        name,
+        _fit_model,
+        _load,
+        _takes_all,
+        tables=name not in CONVOLUTIONAL,
+        images=True,
+        checks_priors=True,
+    )
+    for name in (*WITH_HIDDEN, *CONVOLUTIONAL, MODULE)
+}

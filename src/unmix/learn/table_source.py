@@ -1,0 +1,197 @@
+"""A table on disk as rows to learn from, and rows held out to judge by.
+
+Small tables are read whole, large ones in pieces in constant memory (`streaming`); who fits a
+classifier to them need not know which. The table is opened once and its set ids are matched once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from unmix.data.parquet_table import ParquetTable
+from unmix.data.priors import Priors, match_sets
+from unmix.data.sets import held_out_rows
+from unmix.data.tables import Table, naming, open_table, read_rows, require_column
+from unmix.errors import InputError
+from unmix.learn.encoding import TableEncoder
+from unmix.learn.training_rows import TrainingRows
+from unmix.progress import progress_bar
+
+__all__ = ["JudgedRows", "TableSource"]
+
+Array = np.ndarray[Any, Any]
+
+# Of the table as float64 with its set ids as text. At its worst a fit in memory holds about six
+# times as much.
+IN_MEMORY_BYTES = 500_000_000
+SET_ID_BYTES = 64
+
+
+@dataclass(frozen=True)
+class JudgedRows:
+    """Rows that training does not see, and the set id of each."""
+
+    x: pd.DataFrame
+    sets: Array
+
+
+@dataclass(frozen=True)
+class TableSource:
+    """What the user said about the rows to fit. Made by `TableSource.open`."""
+
+    table: Table
+    set_column: str
+    columns: list[str]
+    """The features."""
+    priors: Priors
+    allow_unused: bool
+    """Whether some of the priors may have no rows."""
+    held_out: float
+    """Share of the rows to judge by."""
+    seed: int
+    stream: bool
+    verbose: bool
+
+    @classmethod
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        set_column: str,
+        priors: Priors,
+        *,
+        drop: Sequence[str] = (),
+        allow_unused: bool = False,
+        held_out: float = 0.2,
+        seed: int = 0,
+        stream: bool | None = None,
+        verbose: bool = False,
+    ) -> TableSource:
+        """Open a table and decide how it is read.
+
+        Parameters
+        ----------
+        path : path
+        set_column : str
+        priors : Priors
+        drop : sequence of str
+            Columns to leave out.
+        allow_unused, held_out, seed, verbose
+            As the attributes.
+        stream : bool, optional
+            Read it in pieces; by its size if left out. Parquet only.
+        """
+        table = open_table(path)
+        for name in (set_column, *drop):
+            require_column(table, name)
+        columns = [name for name in table.columns if name not in (set_column, *drop)]
+        if not columns:
+            raise InputError(f"{path} has no column to learn from besides the set column; add some")
+        if stream and not isinstance(table, ParquetTable):
+            raise InputError(f"--stream reads Parquet only; convert {path} or leave --stream out")
+        if stream is None:
+            stream = not fits_in_memory(table, columns)
+        return cls(
+            table, set_column, columns, priors, allow_unused, held_out, seed, stream, verbose
+        )
+
+    @contextmanager
+    def rows(
+        self, output: str | os.PathLike[str], settings: dict[str, Any]
+    ) -> Iterator[tuple[TrainingRows, JudgedRows]]:
+        """Yield the rows to learn from and those to judge by.
+
+        Parameters
+        ----------
+        output : path
+            What will be written; rows in pieces are shuffled beside it.
+        settings : dict
+            All else that decides the result, as JSON values: a fit that was interrupted resumes
+            only with the same.
+        """
+        with self._in_pieces(output, settings) if self.stream else self._in_memory() as found:
+            yield found
+
+    @contextmanager
+    def _in_memory(self) -> Iterator[tuple[TrainingRows, JudgedRows]]:
+        """Read all rows at once."""
+        frame = read_rows(self.table, columns=self.columns, set_column=self.set_column)
+        frame.index += 1  # messages count rows from 1
+        sets = frame.pop(self.set_column).to_numpy()
+        unused: Literal["drop", "error"] = "drop" if self.allow_unused else "error"
+        set_index, used = match_sets(sets, self.priors, unused=unused)
+        out = np.zeros(len(frame), dtype=bool)
+        if self.held_out:
+            out = held_out_rows(set_index, self.held_out, np.random.default_rng([self.seed, 7]))
+        kept, judged = frame[~out], frame[out]
+        with naming(self.table.path):
+            encoder = TableEncoder.fit(kept)
+            if len(judged):
+                encoder.native(judged)  # held-out rows too must be fit for use, before training
+            rows = TrainingRows(kept, set_index[~out], self.priors.keep(used), encoder)
+            yield rows, JudgedRows(judged, sets[out])
+
+    @contextmanager
+    def _in_pieces(
+        self, output: str | os.PathLike[str], settings: dict[str, Any]
+    ) -> Iterator[tuple[TrainingRows, JudgedRows]]:
+        """Do the same in constant memory, resuming what an interrupted run left behind."""
+        from unmix.learn.streaming import StreamedTable, scratch_folder
+
+        run = settings | {
+            "rows": _identity(self.table.path),
+            "priors": _identity(self.priors.source),
+            "table": [self.columns, self.set_column, self.allow_unused, self.held_out],
+            # Another version may encode or train otherwise: then nothing is taken up.
+            "versions": {name: version(name) for name in ("unmix", "torch", "numpy", "pandas")},
+        }
+        with scratch_folder(output, run) as scratch:
+            with progress_bar("fit", enabled=self.verbose, unit="rows") as progress:
+                streamed = StreamedTable(
+                    self.table,
+                    self.columns,
+                    self.set_column,
+                    self.priors,
+                    self.allow_unused,
+                    self.held_out,
+                    self.seed,
+                    scratch,
+                    progress,
+                )
+                streamed.prepare()
+            sample, judged = streamed.sample(), streamed.judged()
+            used = streamed.used_priors
+            set_index, _ = match_sets(sample.pop(self.set_column), used, unused="keep")
+            sets = judged.pop(self.set_column).to_numpy()
+            with naming(self.table.path):
+                yield (
+                    TrainingRows(
+                        sample,
+                        set_index,
+                        used,
+                        streamed.encoder,
+                        streamed.rows,
+                        streamed.checkpoint,
+                    ),
+                    JudgedRows(judged, sets),
+                )
+
+
+def fits_in_memory(table: Table, columns: Sequence[str]) -> bool:
+    """Say whether a table is to be fitted in memory: if it is small, or CSV, which has no size."""
+    if not isinstance(table, ParquetTable):
+        return True
+    return table.num_rows * (8 * len(columns) + SET_ID_BYTES) <= IN_MEMORY_BYTES
+
+
+def _identity(path: str) -> list[Any]:
+    """Return what tells a file from another one, or from itself after a change."""
+    status = os.stat(path)
+    return [os.path.realpath(path), status.st_size, status.st_mtime_ns]

@@ -1,0 +1,128 @@
+"""The rows a classifier learns from, wherever they lie: in memory, or shuffled on disk.
+
+Encoded as each model wants them when they are first asked for. The models are chosen by rows in
+memory, all of them or a sample; the one that was chosen then sees all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from unmix.core.transition import Transition
+from unmix.data.priors import Priors
+from unmix.data.sets import UnlabeledSets
+from unmix.data.shuffled import ShuffledSets
+from unmix.errors import InputError
+from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.models import Model
+
+__all__ = ["ImageEncoder", "TrainingRows"]
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class ImageEncoder:
+    """Images as they are, (n, h, w) or (n, c, h, w), all of one shape."""
+
+    row_shape: tuple[int, ...]
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Pixels have no names."""
+        return []
+
+    @property
+    def categorical(self) -> list[int]:
+        """No pixel is a category."""
+        return []
+
+    def matrix(self, images: Array) -> Array:
+        """Return images, or say that they have another shape than those of training."""
+        if images.shape[1:] != self.row_shape:
+            raise InputError(
+                f"images have shape {images.shape[1:]}, and those of training {self.row_shape}; "
+                "give images of that shape"
+            )
+        return images
+
+    native = matrix
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what a saved model needs."""
+        return {"images": list(self.row_shape)}
+
+
+@dataclass(eq=False)
+class TrainingRows:
+    """Rows, their sets, and all that is known of the sets.
+
+    Parameters
+    ----------
+    x : data frame, or array of images
+        Rows in memory before encoding.
+    set_index : array of integers, shape (n,)
+    priors : Priors
+        Of all sets.
+    encoder : TableEncoder or ImageEncoder
+    on_disk : ShuffledSets, optional
+        All rows as `encoder.matrix` makes them, if `x` is only a sample of them.
+    checkpoint : Checkpoint, optional
+        With it a fit that was killed resumes where it stopped.
+    """
+
+    x: Any
+    set_index: Array
+    priors: Priors
+    encoder: Any
+    on_disk: ShuffledSets | None = None
+    checkpoint: Checkpoint | None = None
+    target: Any = None
+    """The target prior; the classifier sets it."""
+    _views: dict[str, UnlabeledSets] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Two classes have one logit, and one share that it is compared with.
+        self.priors = replace(self.priors, set_priors=self.priors.set_priors.of_positives())
+
+    @property
+    def num_rows(self) -> int:
+        """All rows, not only those in memory."""
+        return len(self.x) if self.on_disk is None else len(self.on_disk)
+
+    @cached_property
+    def set_sizes(self) -> Array:
+        """All rows of each set (m,)."""
+        if self.on_disk is not None:
+            return self.on_disk.set_sizes
+        return np.bincount(self.set_index, minlength=len(self.priors))
+
+    @property
+    def images(self) -> bool:
+        """Whether rows are images, and not rows of a table."""
+        return not isinstance(self.x, pd.DataFrame)
+
+    @cached_property
+    def transition(self) -> Transition:
+        """What all rows and their sets define."""
+        return Transition(self.priors.set_priors, self.set_sizes, self.target)
+
+    def in_memory(self, model: Model) -> UnlabeledSets:
+        """Return the rows in memory as a model takes them."""
+        if model.view not in self._views:
+            x = getattr(self.encoder, model.view)(self.x)
+            shares, ids = self.priors.set_priors, self.priors.set_ids
+            self._views[model.view] = UnlabeledSets(x, self.set_index, shares, self.target, ids)
+        return self._views[model.view]
+
+    def all(self, model: Model) -> UnlabeledSets | ShuffledSets:
+        """Return all rows as a model takes them; a sample if it needs them in memory."""
+        if self.on_disk is None or model.in_memory:
+            return self.in_memory(model)
+        self._views.clear()  # from here on memory is for the rows on disk
+        return replace(self.on_disk, set_priors=self.priors.set_priors, target_prior=self.target)
