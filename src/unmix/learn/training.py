@@ -27,6 +27,7 @@ from unmix.data.batching import row_order
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
+from unmix.learn import fast_ops
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.gradients import Gradients, add_gradient
@@ -344,7 +345,7 @@ def _precision(model: nn.Module, place: torch.device) -> Callable[[], AbstractCo
     if place.type == "cuda":
         supported = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        supported = place.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        supported = place.type == "cpu" and fast_ops.bf16_on_cpu()
     if _is_convolutional(model) and supported:
         return lambda: torch.autocast(place.type, dtype=torch.bfloat16)
     return nullcontext

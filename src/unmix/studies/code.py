@@ -18,6 +18,7 @@ CODE = {
         "adam",
         "augment",
         "doubting",
+        "fast_ops",
         "gradients",
         "learned_priors",
         "methods",
