@@ -70,9 +70,8 @@ def _plain_batch_norm_backward(
 
 def _plain_add_to_all(tensors: Sequence[Tensor], values: Sequence[Tensor] | float) -> None:
     """Add to each tensor its own value, or the same number."""
-    others = values if isinstance(values, Sequence) else [values] * len(tensors)
-    for tensor, other in zip(tensors, others, strict=True):
-        tensor.add_(other)
+    for i, tensor in enumerate(tensors):
+        tensor.add_(values[i] if isinstance(values, Sequence) else values)
 
 
 def _plain_move_all(tensors: Sequence[Tensor], goals: Sequence[Tensor], share: float) -> None:
