@@ -24,8 +24,7 @@ from unmix.core.transition import Transition
 from unmix.learn import gradients
 from unmix.learn.adam import Adam, flatten
 from unmix.learn.gradients import Gradients, add_gradient
-from unmix.learn.models import build_model, kept_units
-from unmix.learn.padding import padded
+from unmix.learn.models import MLP, build_model, kept_units
 from unmix.learn.recipes import RECIPES
 
 BATCH, SETS = 256, 10
@@ -60,7 +59,9 @@ def make_step(trick):
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.integers(256, size=(100 * BATCH, 28, 28), dtype=np.uint8))
     set_index = torch.from_numpy(rng.integers(SETS, size=len(x)))
-    model = padded(build_model("mlp", (28, 28), 0.5, seed=0))
+    model = build_model("mlp", (28, 28), 0.5, seed=0)
+    if trick == "padded":
+        model = MLP(28 * 28, width=304)
     optimizer = Adam(flatten(list(model.parameters())), RECIPE.weight_decay)
     average = optimizer.values.clone()
     risk = ssc_risk(Transition(np.linspace(0.1, 0.9, SETS), None, 0.5))
@@ -93,7 +94,7 @@ def make_step(trick):
 
 def in_turns(wait, rounds, steps):
     """Return the seconds of a step as it is and the share that each trick saves of it: medians."""
-    tricks = ("as it is", "autograd", *KEPT, "numba", "compile")
+    tricks = ("as it is", "autograd", *KEPT, "padded", "numba", "compile")
     kinds = {trick: make_step(trick) for trick in tricks if trick != "numba" or has_numba()}
     for step in kinds.values():
         step(), step()
@@ -158,6 +159,11 @@ def main():
             "what": "random bits from numpy's SFC64",
             "gain": f"{gain['numpy']:.1%} of a step",
             "why": f"{verdict(gain['numpy'])} A second generator to save and restore.",
+        },
+        {
+            "what": "layers padded from 300 units to 304, whole cache lines",
+            "gain": f"{gain['padded']:.1%} of a step",
+            "why": verdict(gain["padded"]),
         },
         {
             "what": "torch.compile of forward, loss and backward",

@@ -48,7 +48,6 @@ PLACES = {
 }
 VERSIONS = {
     "plain": "plain torch",
-    "narrow": "now, not padded",
     "now": "now",
     "shifted": "now, images shifted",
 }
@@ -284,10 +283,9 @@ def _limit(found: Results) -> tuple[str, Pictures]:
         "1024), for ResNet-32 the best of its large convolutions alone, forward and backward. "
         "Operations are counted by formula: forward, gradients of weights, gradients of inputs but "
         "the first. Plain torch: the same step as one writes it in eager torch. Now: both passes "
-        "and the gradient of the loss written out instead of autograd, layers padded from 300 "
-        "units to 304 by some that are 0 and stay 0 (not counted as work), one flat tensor for "
-        "Adam and the average, dropout from 16 random bits. Both sides are the best of tenths of "
-        "a second. Images shifted: as recipe `fast` does where the benchmark allows it. Busy "
+        "and the gradient of the loss written out instead of autograd, one flat tensor for Adam "
+        "and the average, dropout from 16 random bits. Both sides are the best of tenths of a "
+        "second. Images shifted: as recipe `fast` does where the benchmark allows it. Busy "
         "threads: OMP_WAIT_POLICY=active, which is for a machine of one's own "
         "(`benchmarks/step_cost.py`, all in one run).\n\n" + markdown_table(heads, lines, words=3)
     ), []

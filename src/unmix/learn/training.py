@@ -34,7 +34,6 @@ from unmix.learn.gradients import Gradients, add_gradient
 from unmix.learn.learned_priors import LearnedPriors
 from unmix.learn.methods import Method
 from unmix.learn.models import ResNet32
-from unmix.learn.padding import padded, unpad
 from unmix.learn.recipes import Recipe
 from unmix.learn.state import Saved, TrainingState
 
@@ -91,7 +90,7 @@ def train(
     Parameters
     ----------
     model : module returning logits, (n,) or (n, K)
-        Trained in place; if training fails it may be half trained, or as it was.
+        Trained in place; if training fails it may be half trained.
     sets : UnlabeledSets or ShuffledSets
     method : Method
     recipe : Recipe
@@ -129,7 +128,7 @@ def train(
     _prepare_model(model, place)
     transition = sets.transition.to(place)
     risk = method.risk(transition)
-    network = padded(model)
+    network = model
     if prior_errors is not None:
         network = LearnedPriors(network, transition, prior_errors, len(sets))
     vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x) if method.vat else 0.0
@@ -204,9 +203,8 @@ def train(
     set_priors = sets.set_priors
     if isinstance(best, LearnedPriors):
         set_priors = best.set_priors().numpy(force=True)
-    now, last, selected = (unpad(_own(part), model) for part in (network, state.average, best))
-    model.load_state_dict(now.state_dict())
-    return Trained(last.eval(), state.history, selected.eval(), epoch, set_priors, final)
+    last, selected = _own(state.average).eval(), _own(best).eval()
+    return Trained(last, state.history, selected, epoch, set_priors, final)
 
 
 @torch.no_grad()

@@ -23,7 +23,6 @@ CODE = {
         "learned_priors",
         "methods",
         "models",
-        "padding",
         "recipes",
         "refining",
         "state",
