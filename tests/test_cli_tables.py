@@ -76,8 +76,9 @@ def place(tmp_path_factory):
 
 def scores(model, rows, output, *options):
     result = run("predict", model, rows, "-o", output, *options)
-    reader = pd.read_csv if str(output).endswith(".csv") else pd.read_parquet
-    return reader(output), result
+    if str(output).endswith(".csv"):
+        return pd.read_csv(output, float_precision="round_trip"), result
+    return pd.read_parquet(output), result
 
 
 def test_fit_prints_its_judgement_and_writes_model_and_report(place):
