@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numba import njit
 
+from unmix.learn import fast_ops
 from unmix.learn.gradients import WrittenOut, _product
 from unmix.learn.networks import squeeze
 
@@ -120,7 +121,7 @@ class Compiled(WrittenOut):
             )
             self.layers.append((h, z, mean, inverse))
             h = units
-        torch._foreach_add_(self.counts, 1)
+        fast_ops.add_to_all(self.counts, 1)
         self.features = h
         return squeeze(torch.addmm(self.head.bias, h, self.head.weight.t()))
 

@@ -3,10 +3,9 @@
     python benchmarks/step_cost.py [--quick]
 
 The paper's MLP (batch 256, method ssc, recipe fast) on random images of MNIST's shape, as one
-process of one thread, one of two, and two of one thread side by side; four versions in turns:
-`plain` is the step as one writes it in eager torch, `now` is the loop as it is, `narrow` is `now`
-with layers of 300 units that are not padded, `shifted` is `now` with images moved about, as the
-recipe does where a benchmark allows it. Then ResNet-32 on random
+process of one thread, one of two, and two of one thread side by side; three versions in turns:
+`plain` is the step as one writes it in eager torch, `now` is the loop as it is, `shifted` is `now`
+with images moved about, as the recipe does where a benchmark allows it. Then ResNet-32 on random
 images of CIFAR-10's shape against the fastest of its large convolutions. Operations are counted by
 formula: forward, gradients of weights, gradients of inputs except those of the first layer. Both
 sides of a ratio are the best of tenths of a second.
@@ -47,8 +46,7 @@ from unmix.learn.recipes import RECIPES
 from unmix.learn.state import TrainingState
 
 BATCH, SETS = 256, 10
-VERSIONS = ("plain", "narrow", "now", "shifted")
-PROFILED = ("plain", "now", "shifted")
+VERSIONS = ("plain", "now", "shifted")
 RECIPE = replace(RECIPES["fast"], batch_size=BATCH)
 # Of a forward product (n, k) @ (k, width) and its two gradients; and a large square one.
 SHAPES = {
@@ -149,8 +147,6 @@ def train_until(watch, info, sets, version):
     with ExitStack() as patches, suppress(Enough):
         if isinstance(watch, Profile):
             mark_parts(patches, augment)
-        if version == "narrow":
-            patches.enter_context(patch.object(training, "padded", lambda model: model))
         if version == "plain":
             train_plainly(model, sets, method, watch)
         else:
@@ -266,7 +262,7 @@ def mlp(wait, rounds, seconds, profiled):
             train_until(clock, info, sets, version)
             result[version].append(operations / clock.per_step)
     result["breakdown"] = {}
-    for version in PROFILED if profiled else ():
+    for version in VERSIONS if profiled else ():
         watch = Profile(profiled)
         train_until(watch, info, sets, version)
         result["breakdown"][version] = watch.breakdown()
@@ -322,7 +318,7 @@ def show(title, found, limit):
         print(f"  {version:8} {step:8.2f} ms a step, {rate:6.1f} Gflop/s: {percent:5.1f} %")
     breakdown = found["breakdown_percent"]
     for part in PARTS if breakdown else ():
-        numbers = "".join(f"{version} {breakdown[version][part]:5.1f} %   " for version in PROFILED)
+        numbers = "".join(f"{version} {breakdown[version][part]:5.1f} %   " for version in VERSIONS)
         print(f"    {part:16} {numbers}")
 
 

@@ -17,8 +17,8 @@ from readme_sections import with_section
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.errors import InputError
 from unmix.files import atomic_write_text
-from unmix.learn.recipes import RECIPES
 from unmix.learn.prior_check import ERRORS
+from unmix.learn.recipes import RECIPES
 from unmix.report.study_page import (
     pictures_markdown,
     pictures_of_study,

@@ -1,6 +1,7 @@
 import datetime
 import json
 from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -90,6 +91,16 @@ def test_the_state_of_the_scaler_is_that_of_the_data():
     np.testing.assert_allclose(x[:, 0].std(), 1, rtol=1e-6)
     np.testing.assert_allclose(x[10:, 1].std(), 1, rtol=1e-6)
     np.testing.assert_array_equal(x[:, 2], np.arange(1000) < 10)
+
+
+@pytest.mark.parametrize("mean", [0.0, 1e3, 1e8])
+def test_standardised_numbers_are_right_to_the_last_bit(mean):
+    frame = pd.DataFrame({"a": np.random.default_rng(2).normal(mean, 1.0, 5000)})
+    encoder = TableEncoder.fit(frame)
+    (column,) = encoder.summaries
+    exact = [(Fraction(v) - Fraction(column.mean)) / Fraction(column.deviation) for v in frame["a"]]
+    wanted = np.array([float(value) for value in exact]).astype(np.float32)
+    np.testing.assert_array_equal(encoder.matrix(frame)[:, 0], wanted)
 
 
 def test_long_tables_are_encoded_block_by_block_alike(monkeypatch):

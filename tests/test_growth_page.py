@@ -12,14 +12,14 @@ MACHINE = {"processor": "Abacus", "cores": 2, "torch": "9.9"}
 
 def cost_of_step(rate):
     """What step_cost.py says of a place where training runs at this rate."""
-    versions = ("plain", "narrow", "now", "shifted")
+    versions = ("plain", "now", "shifted")
     parts = dict.fromkeys(build_growth.PART_COLORS, 10.0) | {"matrix products": 30.0}
     return {
         "limit": 80.0,
         "rate": dict.fromkeys(versions, rate),
         "milliseconds_per_step": dict.fromkeys(versions, 2.5),
         "percent": dict.fromkeys(versions, 100 * rate / 80),
-        "breakdown_percent": dict.fromkeys(("plain", "now", "shifted"), parts),
+        "breakdown_percent": dict.fromkeys(versions, parts),
     }
 
 

@@ -1,4 +1,5 @@
 import dataclasses
+import errno
 import inspect
 import os
 import random
@@ -328,16 +329,38 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         Checkpoint(tmp_path, {"seed": 1}).load()
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "empty"])
-def test_a_damaged_slot_is_passed_over_for_the_older_one(tmp_path, damage):
+def test_the_last_state_is_the_one_that_is_read(tmp_path):
     store = Checkpoint(tmp_path, {"a": 1})
+    assert store.load() is None
     for i in range(3):
         store.save({"w": torch.full((4,), float(i))}, {"step": i})
-    newest = store.slots[store.turn % 2]
-    data = bytearray(newest.read_bytes())
+    tensors, state = Checkpoint(tmp_path, {"a": 1}).load()
+    assert state == {"step": 2}
+    assert torch.equal(tensors["w"], torch.full((4,), 2.0))
+    assert os.listdir(tmp_path) == ["checkpoint"]
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "empty"])
+def test_a_damaged_checkpoint_counts_as_none(tmp_path, damage):
+    store = Checkpoint(tmp_path, {"a": 1})
+    store.save({"w": torch.ones(4)}, {"step": 1})
+    data = bytearray(store.file.read_bytes())
     if damage == "flip":
         data[-3] ^= 1
-    newest.write_bytes({"flip": data, "truncate": data[:80], "empty": b""}[damage])
+    store.file.write_bytes({"flip": data, "truncate": data[:80], "empty": b""}[damage])
+    assert Checkpoint(tmp_path, {"a": 1}).load() is None
+
+
+def test_a_save_that_fails_leaves_the_state_before_it(tmp_path, monkeypatch):
+    store = Checkpoint(tmp_path, {"a": 1})
+    store.save({"w": torch.ones(4)}, {"step": 1})
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="no space left"):
+        store.save({"w": torch.zeros(4)}, {"step": 2})
     tensors, state = Checkpoint(tmp_path, {"a": 1}).load()
     assert state == {"step": 1}
     assert torch.equal(tensors["w"], torch.ones(4))

@@ -1,17 +1,17 @@
 """Writing files and folders so that a crash, a full disk or Ctrl-C leaves the old ones whole.
 
 Everything is written under a temporary name beside its destination and renamed when it is
-complete. This module does not know what is inside the files it writes.
+complete. A file is replaced in one step. A folder takes two renames, since no portable call
+replaces a filled one: a crash between them leaves the old folder whole under a hidden name, and
+the next write puts it back. This module does not know what is inside the files it writes.
 """
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,9 +40,6 @@ _CAUSES = {
     errno.EISDIR: "it is a folder; give the name of a file",
     errno.EIO: "the disk reports an input/output error; check it or choose another place",
 }
-
-_AT_FDCWD = -100  # linux/fcntl.h: relative paths start at the working folder
-_RENAME_EXCHANGE = 2  # linux/fs.h: swap two names in one step
 
 
 @contextlib.contextmanager
@@ -136,8 +133,10 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[
     """
     Yield a temporary folder beside ``path`` and rename it to ``path`` on success.
 
-    Whoever opens ``path`` finds the old folder or the new one, never half of one. On Linux the
-    two change places in a single step; elsewhere there is a moment in which ``path`` is absent.
+    At ``path`` is the old folder or the new one, never half of one, or for the moment between two
+    renames nothing. A crash in that moment leaves the old folder whole at ``.NAME.replaced.tmp``
+    beside it; the next call for ``path`` puts it back before it does anything else. A crash just
+    after it leaves the new folder at ``path`` and the old one to be removed by the next call.
 
     Parameters
     ----------
@@ -159,9 +158,10 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[
         ``path`` is taken, or its parent is missing, not writable or full.
     """
     target = Path(os.path.realpath(path))
-    temporary = _sibling(target)
+    temporary, replaced = _sibling(target), _replaced(target)
     try:
-        with explained_os_errors(path, "write", target, temporary):
+        with explained_os_errors(path, "write", target, temporary, replaced):
+            _recover(target)
             _check_folder_is_free(target, path, overwrite)
             temporary.mkdir()
             yield temporary
@@ -169,12 +169,13 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[
             _check_folder_is_free(target, path, overwrite)
             if target.is_dir() and any(target.iterdir()):
                 _check_same_kind(target, temporary, path)
-                _swap(temporary, target)
+                _put_in_place(temporary, target)
             else:
                 os.replace(temporary, target)
             _sync_folder(target.parent)
+            # Only now: until the names are on the disk, this is the folder to fall back on.
+            shutil.rmtree(replaced, ignore_errors=True)
     finally:
-        # After a swap this is the old folder.
         shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -259,26 +260,28 @@ def _sync_tree(folder: Path) -> None:
         _sync_folder(Path(parent))
 
 
-def _swap(new: Path, old: Path) -> None:
-    """Give ``new`` the name of ``old``, and the other way round."""
-    if _exchange(new, old):
-        return
-    aside = _sibling(old)
-    os.rename(old, aside)
+def _replaced(target: Path) -> Path:
+    """Return where a folder waits while another takes its name: always the same, to be found."""
+    return target.with_name(f".{target.name}.replaced.tmp")
+
+
+def _put_in_place(new: Path, target: Path) -> None:
+    """Give a new folder the name of an old one, which steps aside."""
+    replaced = _replaced(target)
+    os.rename(target, replaced)
     try:
-        os.rename(new, old)
+        os.rename(new, target)
     except BaseException:
-        os.rename(aside, old)
+        os.rename(replaced, target)
         raise
-    os.rename(aside, new)
 
 
-def _exchange(first: Path, second: Path) -> bool:
-    """Swap two names in one step where the system can; say whether it did."""
-    if sys.platform != "linux":
-        return False
-    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
-    if renameat2 is None:
-        return False
-    names = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
-    return bool(renameat2(*names, _RENAME_EXCHANGE) == 0)
+def _recover(target: Path) -> None:
+    """Put right what a crash in the middle of a replacement left."""
+    replaced = _replaced(target)
+    if not replaced.is_dir():
+        return
+    if target.exists():
+        shutil.rmtree(replaced)
+    else:
+        os.rename(replaced, target)

@@ -189,7 +189,7 @@ def _open_progress(*, shown: bool) -> Progress:
         BarColumn(),
         DownloadColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, quiet=not shown),  # disabled, older ones still end the line
         disable=not shown,
     )
 

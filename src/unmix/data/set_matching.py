@@ -92,8 +92,10 @@ def _as_column(set_values: Any) -> Any:
             f"the set ids must be one column; got an array of shape {set_values.shape}."
         )
     series = pd.Series(set_values)
-    # An Index of tuples would become a MultiIndex; an array stays what it is.
-    return series.to_numpy() if series.dtype == object else series.array
+    # An Index of tuples would become a MultiIndex; an array stays what it is. Dates and words keep
+    # their own arrays, numbers and objects are plain ones, which every pandas can factorize.
+    plain = isinstance(series.array, pd.arrays.NumpyExtensionArray)
+    return series.to_numpy() if plain else series.array
 
 
 def _no_prior(absent: Sequence[Hashable], known: Mapping[Hashable, int], source: str) -> str:

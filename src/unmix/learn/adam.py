@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from unmix.learn import fast_ops
+
 __all__ = ["Adam", "flatten", "unflatten"]
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
@@ -44,7 +46,7 @@ class Adam:
         """Move the values against their gradient, and set the gradient to 0."""
         assert self.values.grad is not None
         self.steps += 1
-        update = torch._fused_adamw_ if self.decoupled else torch._fused_adam_
+        update = fast_ops.adamw if self.decoupled else fast_ops.adam
         update(
             [self.values],
             [self.values.grad],

@@ -1,7 +1,8 @@
-"""Checkpoints of a training run: two slots written in turn, each with its own digest.
+"""The checkpoint of a training run: one file, replaced in one step, with its own digest.
 
-A slot is SHA-256, then safetensors with a JSON text inside. Whatever moment the process is
-killed at, one valid slot remains. Knows nothing of models: it stores named tensors and JSON.
+The file is SHA-256, then safetensors with a JSON text inside. Whatever moment the process is
+killed at, the file is the last state that was written whole. Knows nothing of models: it stores
+named tensors and JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ DIGEST = 64  # hexadecimal characters of SHA-256
 
 
 class Checkpoint:
-    """A folder with the last two states of one run.
+    """A folder with the last state of one run.
 
     Parameters
     ----------
@@ -36,28 +37,26 @@ class Checkpoint:
     def __init__(self, folder: str | Path, run: dict[str, Any]) -> None:
         self.folder = Path(folder)
         self.run = json.loads(json.dumps(run))  # as it will read back
-        self.slots = [self.folder / "checkpoint-0", self.folder / "checkpoint-1"]
-        self.turn = 0
+        self.file = self.folder / "checkpoint"
 
     def part(self, name: str) -> Checkpoint:
         """Return the checkpoint of one stage of the run, in a folder inside this one."""
         return Checkpoint(self.folder / name.replace(" ", "-"), self.run | {"stage": name})
 
     def save(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
-        """Write the older slot anew."""
+        """Put a state in the place of the last one."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.turn += 1
-        text = json.dumps({"run": self.run, "turn": self.turn, "state": state})
+        text = json.dumps({"run": self.run, "state": state})
         payload = save(tensors, metadata={"unmix": text})
         digest = hashlib.sha256(payload).hexdigest().encode()
-        atomic_write_bytes(self.slots[self.turn % 2], digest + payload)
+        atomic_write_bytes(self.file, digest + payload)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Return the newest valid state, or None where there is none."""
-        found = [slot for slot in map(_read, self.slots) if slot is not None]
-        if not found:
+        """Return the last state, or None where there is none or the file is damaged."""
+        found = _read(self.file)
+        if found is None:
             return None
-        tensors, text = max(found, key=lambda slot: int(slot[1]["turn"]))
+        tensors, text = found
         for key in sorted(set(self.run) | set(text["run"])):
             there, here = text["run"].get(key), self.run.get(key)
             if there != here:
@@ -65,12 +64,11 @@ class Checkpoint:
                     f"{self.folder} holds another run ({key} is {there!r} there, {here!r} here); "
                     "choose another folder or delete it"
                 )
-        self.turn = int(text["turn"])
         return tensors, text["state"]
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """Return a slot's tensors and JSON, or None if it is missing or damaged."""
+    """Return a file's tensors and JSON, or None if it is missing or damaged."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

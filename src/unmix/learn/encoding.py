@@ -1,8 +1,8 @@
 """Turning a user's table into numbers: one matrix for linear and neural models, one for trees.
 
 What is learned from the training table is a short summary of each column, plain enough for JSON.
-The scikit-learn transformers are fitted on a few rows made from that summary, after training and
-after loading alike, so a loaded encoder cannot differ from the one that was saved.
+Rows are encoded by that summary alone, after training and after loading alike, so a loaded encoder
+cannot differ from the one that was saved.
 
 This file knows no sets, no priors and no model.
 """
@@ -12,15 +12,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from unmix.data.wording import listed
 from unmix.errors import InputError
@@ -128,7 +124,7 @@ class TableEncoder:
         kinds = [c.kind for c in self.summaries]
         self.categorical = [i for i, kind in enumerate(kinds) if kind == "category"]
         self.dtypes = {c.name: "float64" if c.kind == "number" else "str" for c in self.summaries}
-        self._transformer, self.feature_names = _transformer(self.summaries)
+        self._where, self.feature_names = _features(self.summaries)
 
     @classmethod
     def fit(cls, frame: Any) -> TableEncoder:
@@ -198,11 +194,12 @@ class TableEncoder:
             Always finite.
         """
         table = self._chosen(frame)
-        x = np.empty((len(table), len(self.feature_names)), dtype=np.float32)
+        x = np.zeros((len(table), len(self.feature_names)), dtype=np.float32)
         for first in range(0, len(table), BLOCK_ROWS):
             block = slice(first, first + BLOCK_ROWS)
-            values = self._transformer.transform(self._values(table.iloc[block]))
-            x[block] = np.clip(values, -FARTHEST, FARTHEST)
+            for i, column in enumerate(self.summaries):
+                values = _column_values(table.iloc[block, i], column)
+                _write_features(values, column, self._where[i], x[block])
         return x
 
     def native(self, frame: Any) -> FloatArray:
@@ -213,10 +210,13 @@ class TableEncoder:
         array of float64, shape (n, number of columns)
             Numbers as they are and codes of categories; NaN for missing and unknown.
         """
-        values = self._values(self._chosen(frame))
+        table = self._chosen(frame)
+        x = np.empty((len(table), len(self.summaries)))
+        for i, column in enumerate(self.summaries):
+            x[:, i] = _column_values(table.iloc[:, i], column)
         for i in self.categorical:
-            values[values[:, i] < 0, i] = np.nan
-        return values
+            x[x[:, i] < 0, i] = np.nan
+        return x
 
     def unseen(self, frame: Any) -> dict[str, tuple[int, str]]:
         """Return the categories that training never saw: column -> (rows, an example).
@@ -253,61 +253,76 @@ class TableEncoder:
             raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
         return table.iloc[:, [places[name][0] for name in self.columns]]
 
-    def _values(self, table: pd.DataFrame) -> FloatArray:
-        """Return numbers and codes, (n, columns), as the transformer wants them."""
-        values = np.empty((len(table), len(self.summaries)))
-        for i, column in enumerate(self.summaries):
-            series = table.iloc[:, i]
-            if isinstance(column, NumberColumn):
-                if not holds_numbers(series, column.name):
-                    raise text_for_numbers(series, column.name)
-                values[:, i] = column_numbers(series, column.name)
-            elif isinstance(column, CategoryColumn):
-                values[:, i] = category_codes(series, column)
-            else:
-                values[:, i] = np.nan
-        return values
+
+class _Place(NamedTuple):
+    """Where the features of a column stand in the matrix; None for what has no feature."""
+
+    value: int | None = None
+    """The standardised number, or the first category."""
+    missing: int | None = None
+    """What marks missing values."""
 
 
-def _transformer(columns: Sequence[Column]) -> tuple[ColumnTransformer, list[str]]:
-    """Return a transformer with the state that the summaries describe, and its output's names."""
+def _features(columns: Sequence[Column]) -> tuple[list[_Place], list[str]]:
+    """Return each column's place in the matrix, and the names of the features.
+
+    Numbers come first, then the marks of their missing values, then categories.
+    """
+    names: list[str] = []
+
+    def add(name: str) -> int:
+        names.append(name)
+        return len(names) - 1
+
+    value: dict[int, int] = {}
+    missing: dict[int, int] = {}
     numbers = [(i, c) for i, c in enumerate(columns) if isinstance(c, NumberColumn)]
-    scaled = [(i, c) for i, c in numbers if c.deviation > 0]
-    marked = [(i, c) for i, c in numbers if c.deviation == 0 and c.missing]
-    coded = [
-        (i, c)
-        for i, c in enumerate(columns)
-        if isinstance(c, CategoryColumn) and len(c.categories) + c.rare + c.missing > 1
-    ]
-    scaler = make_pipeline(
-        StandardScaler(),
-        SimpleImputer(
-            strategy="constant", fill_value=0, add_indicator=True, keep_empty_features=True
-        ),
-    )
-    codes = [np.arange(MISSING if c.missing else 0.0, len(c.categories)) for _, c in coded]
-    encoder = OneHotEncoder(categories=codes, handle_unknown="ignore", sparse_output=False)
-    transformer = ColumnTransformer(
-        [
-            ("number", scaler, [i for i, _ in scaled]),
-            ("missing", MissingIndicator(features="all"), [i for i, _ in marked]),
-            ("category", encoder, [i for i, _ in coded]),
-        ]
-    )
-    # Two rows with this mean and deviation, and two more that do not change them.
-    rows = np.zeros((4, len(columns)))
-    for i, number in scaled:
-        rows[:2, i] = number.mean - number.deviation, number.mean + number.deviation
-        rows[2:, i] = np.nan if number.missing else rows[:2, i]
-    transformer.fit(rows)
-
-    names = [c.name for _, c in scaled]
-    names += [f"{c.name} is missing" for _, c in scaled if c.missing]
-    names += [f"{c.name} is missing" for _, c in marked]
-    for _, category in coded:
-        names += [f"{category.name} is missing"] if category.missing else []
+    varying = [(i, c) for i, c in numbers if c.deviation > 0]
+    for i, number in varying:
+        value[i] = add(number.name)
+    for i, number in varying + [(i, c) for i, c in numbers if c.deviation == 0]:
+        if number.missing:
+            missing[i] = add(f"{number.name} is missing")
+    for i, category in enumerate(columns):
+        if not isinstance(category, CategoryColumn):
+            continue
+        if len(category.categories) + category.rare + category.missing <= 1:
+            continue  # constant
+        if category.missing:
+            missing[i] = add(f"{category.name} is missing")
+        value[i] = len(names)
         names += [f"{category.name}={word}" for word in category.categories]
-    return transformer, names
+    return [_Place(value.get(i), missing.get(i)) for i in range(len(columns))], names
+
+
+def _column_values(series: pd.Series[Any], column: Column) -> FloatArray:
+    """Return the numbers of a column, or the codes of its categories, (n,)."""
+    if isinstance(column, NumberColumn):
+        if not holds_numbers(series, column.name):
+            raise text_for_numbers(series, column.name)
+        return column_numbers(series, column.name)
+    if isinstance(column, CategoryColumn):
+        return category_codes(series, column)
+    return np.full(len(series), np.nan)
+
+
+def _write_features(
+    values: FloatArray, column: Column, place: _Place, x: npt.NDArray[np.float32]
+) -> None:
+    """Write the features of one column into a matrix of zeros, (n, number of features)."""
+    if isinstance(column, NumberColumn):
+        if place.missing is not None:
+            x[:, place.missing] = np.isnan(values)
+        if place.value is not None:
+            scaled = (values - column.mean) / column.deviation
+            scaled[np.isnan(scaled)] = 0
+            x[:, place.value] = np.clip(scaled, -FARTHEST, FARTHEST)
+    elif isinstance(column, CategoryColumn):
+        if place.missing is not None:
+            x[:, place.missing] = values == MISSING
+        if place.value is not None:
+            known = np.flatnonzero(values >= 0)
+            x[known, place.value + values[known].astype(np.intp)] = 1
 
 
 def _table(frame: Any) -> pd.DataFrame:

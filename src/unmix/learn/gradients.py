@@ -16,14 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from unmix.core.risks import MeanLoss, Risk
+from unmix.learn import fast_ops
 from unmix.learn.networks import MLP, kept_units, squeeze
 from unmix.learn.refined_priors import RefiningNetwork
 
 __all__ = ["Gradients", "WrittenOut", "add_gradient"]
-
-# Found once: looking for the overload takes longer than its work.
-_relu_backward = torch.ops.aten.threshold_backward.default
-_norm_backward = torch.ops.aten.native_batch_norm_backward.default
 
 
 class Gradients:
@@ -121,7 +118,7 @@ class WrittenOut:
         self.layers: list[_Layer] = []
         for i, (weight, norm) in enumerate(zip(self.weights, self.norms, strict=True)):
             z = _product(h, weight.t(), self.scale if i else 1.0)
-            y, mean, inverse_deviation = torch.native_batch_norm(
+            y, mean, inverse_deviation = fast_ops.batch_norm(
                 z,
                 norm.weight,
                 norm.bias,
@@ -136,7 +133,7 @@ class WrittenOut:
                 y.mul_(kept[i])
             self.layers.append(_Layer(h, z, mean, inverse_deviation))
             h = y
-        torch._foreach_add_(self.counts, 1)
+        fast_ops.add_to_all(self.counts, 1)
         self.features = h
         return squeeze(torch.addmm(self.head.bias, h, self.head.weight.t()))
 
@@ -150,8 +147,8 @@ class WrittenOut:
         gradient = by_logits @ self.head.weight
         for i in reversed(range(len(self.layers))):
             layer, weight, norm = self.layers[i], self.weights[i], self.norms[i]
-            gradient, by_gain, by_bias = _norm_backward(
-                _relu_backward(gradient, outputs, 0),
+            gradient, by_gain, by_bias = fast_ops.batch_norm_backward(
+                fast_ops.relu_backward(gradient, outputs, 0),
                 layer.z,
                 norm.weight,
                 None,
@@ -171,7 +168,7 @@ class WrittenOut:
             outputs = layer.inputs
         trained = [(p, by) for p, by in zip(vectors, by_vectors, strict=True) if p.requires_grad]
         if trained:
-            torch._foreach_add_([_grad(p) for p, _ in trained], [by for _, by in trained])
+            fast_ops.add_to_all([_grad(p) for p, _ in trained], [by for _, by in trained])
 
 
 def _product(a: Tensor, b: Tensor, scale: float) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from unmix.learn import fast_ops
 from unmix.learn.adam import Adam, flatten, unflatten
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import RefiningNetwork
@@ -63,7 +64,7 @@ class TrainingState:
             return
         decay = min(self.recipe.average, (1 + step) / (4 + step))
         with torch.no_grad():
-            torch._foreach_lerp_(self.averaged, self.current, 1 - decay)
+            fast_ops.move_all(self.averaged, self.current, 1 - decay)
 
     def saved(self) -> Saved:
         """Return the state as named tensors and JSON."""

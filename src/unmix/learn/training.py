@@ -28,12 +28,12 @@ from unmix.data.batching import row_order
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
+from unmix.learn import fast_ops
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.gradients import Gradients, add_gradient
 from unmix.learn.methods import Method
 from unmix.learn.networks import ResNet32
-from unmix.learn.padding import padded, unpad
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import RefiningNetwork
 from unmix.learn.state import Saved, TrainingState
@@ -161,7 +161,7 @@ class _Run:
         _prepare_model(model, self.place)
         transition = sets.transition.to(self.place)
         self.risk = method.risk(transition)
-        self.network = padded(model)
+        self.network = model
         if options.prior_errors is not None:
             errors = options.prior_errors
             self.network = RefiningNetwork(self.network, transition, errors, len(sets))
@@ -296,10 +296,7 @@ class _Run:
         set_priors = self.sets.set_priors
         if isinstance(best, RefiningNetwork):
             set_priors = set_priors.with_matrix(best.set_priors().numpy(force=True))
-        now, last, selected = (
-            unpad(_own(part), self.model) for part in (self.network, state.average, best)
-        )
-        self.model.load_state_dict(now.state_dict())
+        last, selected = _own(state.average), _own(best)
         return Trained(last.eval(), state.history, selected.eval(), epoch, set_priors, final)
 
 
@@ -386,7 +383,7 @@ def _precision(model: nn.Module, place: torch.device) -> Callable[[], AbstractCo
     if place.type == "cuda":
         supported = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        supported = place.type == "cpu" and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        supported = place.type == "cpu" and fast_ops.bf16_on_cpu()
     if is_convolutional(model) and supported:
         return lambda: torch.autocast(place.type, dtype=torch.bfloat16)
     return nullcontext

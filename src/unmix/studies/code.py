@@ -17,10 +17,10 @@ CODE = {
     "learn": (
         "adam",
         "augment",
+        "fast_ops",
         "gradients",
         "methods",
         "networks",
-        "padding",
         "prior_check",
         "recipes",
         "refined_priors",
