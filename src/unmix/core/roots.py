@@ -39,6 +39,7 @@ def decreasing_root(
     solved = step == 0
     for _ in range(200):
         value, slope = value_and_slope(point)
+        solved |= value == 0  # on a plateau every point is a root: stay
         low = np.where(value >= 0, point, low)
         high = np.where(value < 0, point, high)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
