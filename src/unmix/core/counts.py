@@ -12,12 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit
 
 from unmix.core.count_recursion import batches, binary_recursion, class_recursion, count_states
 from unmix.core.shares import check_rows
 from unmix.core.simplex import set_sums
-from unmix.core.tilts import binary_tilts, class_spread, class_tilts, row_spread, spread_slope
+from unmix.core.tilts import (
+    binary_tilts,
+    class_spread,
+    class_tilts,
+    log_sums,
+    row_spread,
+    spread_slope,
+)
 from unmix.errors import InputError
 
 __all__ = [
@@ -301,7 +308,7 @@ def count_hessian(
         settled = (noise == 0) & ((stated <= 0) | (stated >= _rows(evidence)))
     else:
         active, covariances = _active(evidence), class_covariances(noise)
-        q = softmax(z + class_tilts(*evidence[:3], covariances, active)[index], axis=1)
+        _, q = log_sums(z + class_tilts(*evidence[:3], covariances, active)[index])
         spread = set_sums(q * (1 - q), index, len(stated)) + np.einsum("mkk->mk", covariances)
         settled = ~active | (active.sum(axis=1, keepdims=True) == 1)
     v = np.where(settled[index], plain * (1 - plain), q * (1 - q))
@@ -419,7 +426,7 @@ def _rows(evidence: _Evidence) -> IntArray:
 
 def _probabilities(logits: FloatArray) -> FloatArray:
     """Return sigma(z) or softmax(z)."""
-    return np.asarray(expit(logits) if logits.ndim == 1 else softmax(logits, axis=1))
+    return np.asarray(expit(logits)) if logits.ndim == 1 else log_sums(logits)[1]
 
 
 def _binary(evidence: _Evidence, exact_counts: int) -> _Solution:
@@ -462,19 +469,20 @@ def _binary_exact(
     """Add R of the small sets to the values and write their posteriors, summed exactly."""
     z, index, c, s2 = evidence
     shifted = z + tilts[index]
+    success, failure, centre = expit(shifted), expit(-shifted), c - s2 * tilts
     sizes = _rows(evidence)
     for batch in batches(index, np.flatnonzero(small), sizes + 1):
         sets = batch.sets
         count = np.arange(batch.width + 1.0)[:, None]
         noise = s2[sets]
         with np.errstate(divide="ignore", invalid="ignore"):
-            log_evidence = -((count - (c - s2 * tilts)[sets]) ** 2) / (2 * noise)
+            log_evidence = -((count - centre[sets]) ** 2) / (2 * noise)
         log_evidence = np.where(noise > 0, log_evidence, np.where(count == c[sets], 0.0, -np.inf))
         log_evidence[count > sizes[sets]] = -np.inf
         top = log_evidence.max(axis=0)
         total, posterior, posterior_counts = binary_recursion(
-            batch.pad(expit(shifted), 0.0),
-            batch.pad(expit(-shifted), 1.0),
+            batch.pad(success, 0.0),
+            batch.pad(failure, 1.0),
             np.exp(log_evidence - top),
         )
         scale = np.log(2 * np.pi * np.where(noise > 0, noise, 1 / (2 * np.pi))) / 2
@@ -501,13 +509,12 @@ def _classes(evidence: _Evidence, exact_counts: int) -> _Solution:
     t = class_tilts(z, index, c, covariances, active)
     finite = np.where(active, t, 0.0)
     shifted = z + t[index]
-    top = logsumexp(shifted, axis=1)
+    top, posterior = log_sums(shifted)
     pull = np.einsum("mkl,ml->mk", covariances, finite)
     values = np.sum(finite * (c - pull / 2), axis=1)
-    values -= set_sums(top - logsumexp(z, axis=1), index, num_sets)
+    values -= set_sums(top - log_sums(z)[0], index, num_sets)
     limits = np.where(d > 0, rows[:, None], c).astype(np.int64)
     small = (rows > 0) & (count_states(limits)[1] <= exact_counts)
-    posterior = np.exp(shifted - top[:, None])
     solution = _Solution(values, posterior, c - pull, np.zeros_like(c))
     _class_saddlepoint(evidence, solution, active, ~small)
     _class_exact(evidence, shifted, solution, limits, small)
@@ -565,13 +572,15 @@ def _class_exact(
     """Add R of the small sets to the values and write their posteriors, summed exactly."""
     _, index, c, d = evidence
     sizes = _rows(evidence)
-    q = softmax(shifted, axis=1)
+    _, q = log_sums(shifted)
     states = count_states(limits)[1]
     for batch in batches(index, np.flatnonzero(small), states):
         sets = batch.sets
         top = np.zeros(len(sets))
 
-        def evidence_of(counts: IntArray, sets: IntArray = sets, top: FloatArray = top) -> FloatArray:
+        def evidence_of(
+            counts: IntArray, sets: IntArray = sets, top: FloatArray = top
+        ) -> FloatArray:
             mean, noise = solution.means[sets].T[:, None, :], d[sets].T[:, None, :]
             with np.errstate(divide="ignore", invalid="ignore"):
                 squares = np.where(noise > 0, (counts - mean) ** 2 / (2 * noise), 0.0)

@@ -7,12 +7,19 @@ the rows per iteration. This file knows no likelihood; its inputs are checked by
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit
 
 from unmix.core.roots import decreasing_root
 from unmix.core.simplex import outer_sums, set_sums
 
-__all__ = ["binary_tilts", "class_spread", "class_tilts", "row_spread", "spread_slope"]
+__all__ = [
+    "binary_tilts",
+    "class_spread",
+    "class_tilts",
+    "log_sums",
+    "row_spread",
+    "spread_slope",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -77,6 +84,8 @@ def _bracket(
         centre = np.where(counts <= 0, -FAR, np.where(counts >= rows, FAR, centre))
         # If every logit were the highest (lowest), these would be the roots without noise.
         low, high = centre - highest, centre - lowest
+        low = np.where(counts >= rows, high, low)  # an exact 0 or n: no root, nothing to seek
+        high = np.where(counts <= 0, low, high)
         # Noise pulls the root towards 0, and c - s^2 t is an expected count, so in 0..n.
         inside = (counts > 0) & (counts < rows)
         toward = np.where(inside, np.minimum(low, 0), -np.inf)
@@ -161,7 +170,7 @@ def _first_tilts(
     active: BoolArray,
 ) -> FloatArray:
     """Guess tilts (m, K): right without noise if all rows of a set have the same logits."""
-    expected = set_sums(np.asarray(softmax(logits, axis=1)), index, len(counts))
+    expected = set_sums(log_sums(logits)[1], index, len(counts))
     with np.errstate(divide="ignore", invalid="ignore"):
         guess = np.log(np.maximum(counts, 1e-6)) - np.log(np.maximum(expected, 1e-6))
     noisy = np.trace(covariances, axis1=1, axis2=2) > 0
@@ -181,9 +190,7 @@ def _objective(
     The part of the function that does not depend on the tilts is left out.
     """
     finite = np.where(active, tilts, 0.0)
-    shifted = logits + tilts[index]
-    top = logsumexp(shifted, axis=1)
-    q = np.exp(shifted - top[:, None])
+    top, q = log_sums(logits + tilts[index])
     pull = np.einsum("mkl,ml->mk", covariances, finite)
     value = set_sums(top, index, len(counts)) + np.sum(finite * (pull / 2 - counts), axis=1)
     slope = np.where(active, set_sums(q, index, len(counts)) + pull - counts, 0.0)
@@ -202,6 +209,16 @@ def _damped_step(
     floor = np.maximum(damping, 1e-13 * scale)
     filled = filled + np.where(active, floor[:, None], 1.0)[:, :, None] * eye
     return np.asarray(np.linalg.solve(filled, -slope[:, :, None])[:, :, 0])
+
+
+def log_sums(logits: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return logsumexp (n,) and softmax (n, K) of each row; -inf means never."""
+    # Class by class: numpy and scipy are several times slower along a short last axis.
+    columns = logits.T
+    top = np.maximum.reduce(list(columns))
+    powers = np.stack([np.exp(column - top) for column in columns], axis=1)
+    total = np.add.reduce(list(powers.T))
+    return top + np.log(total), powers / total[:, None]
 
 
 def class_spread(q: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
