@@ -18,7 +18,7 @@ __all__ = ["Placement", "batches", "binary_recursion", "class_recursion", "count
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-BATCH_NUMBERS = 1 << 17  # numbers of one batch's forward pass: a megabyte stays in the cache
+BATCH_NUMBERS = 1 << 20  # numbers of one forward pass: 8 MB, long enough to hide the loop
 
 
 class Placement:
