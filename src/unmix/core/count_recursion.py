@@ -118,8 +118,8 @@ def count_states(limits: IntArray) -> tuple[IntArray, IntArray]:
     The class of the largest limit has the stride 0: its count is what the others leave.
     """
     radix = np.where(np.arange(limits.shape[1]) == limits.argmax(axis=1)[:, None], 1, limits + 1)
-    # Bounded, so that the product of many classes cannot overflow.
-    products = np.minimum(np.cumprod(np.minimum(radix, 1 << 20).astype(np.float64), axis=1), 1e15)
+    with np.errstate(over="ignore"):  # far too many is all that need be known of many classes
+        products = np.minimum(np.cumprod(radix.astype(np.float64), axis=1), 1e15)
     strides = np.hstack([np.ones((len(limits), 1)), products[:, :-1]]).astype(np.int64)
     return np.where(radix == 1, 0, strides), products[:, -1].astype(np.int64)
 
