@@ -103,6 +103,7 @@ def class_tilts(
     counts: FloatArray,
     covariances: FloatArray,
     active: BoolArray,
+    rough: BoolArray | None = None,
 ) -> FloatArray:
     """Return t_j (K,) with sum_i softmax(z_i + t_j) + S_j t_j = c_j for every set.
 
@@ -122,6 +123,8 @@ def class_tilts(
         Rows sum to 0.
     active : (m, K)
         False where no row of the set can be of the class; its tilt is -inf.
+    rough : (m,), optional
+        True where the expected counts may be off by a tenth of a row.
 
     Returns
     -------
@@ -133,6 +136,9 @@ def class_tilts(
     tilts = _first_tilts(logits, index, counts, covariances, active)
     unsolved = np.flatnonzero((rows > 0) & (active.sum(axis=1) > 1))
     damping = np.full(num_sets, 1e-3)
+    limits = 1e-11 + 1e-13 * rows
+    if rough is not None:
+        limits = np.where(rough, 0.1, limits)
     for iteration in range(200):
         place = np.full(num_sets, -1)
         place[unsolved] = np.arange(len(unsolved))
@@ -142,7 +148,6 @@ def class_tilts(
         mine = counts[unsolved], covariances[unsolved], active[unsolved]
         if iteration == 0:
             value, slope, curvature = _objective(logits, local, tilts[unsolved], *mine)
-        limit = 1e-11 + 1e-13 * rows[unsolved]
         step = _damped_step(slope, curvature, damping[unsolved], mine[2])
         trial = tilts[unsolved] + step
         trial_value, trial_slope, trial_curvature = _objective(logits, local, trial, *mine)
@@ -153,7 +158,8 @@ def class_tilts(
         curvature = np.where(better[:, None, None], trial_curvature, curvature)
         damping[unsolved] *= np.where(better, 0.1, 10.0)
         # Beyond this damping no step can climb down: the digits of the objective are used up.
-        going = (abs(slope).max(axis=1) > limit) & (damping[unsolved] < 1e9 * (1 + rows[unsolved]))
+        far = abs(slope).max(axis=1) > limits[unsolved]
+        going = far & (damping[unsolved] < 1e9 * (1 + rows[unsolved]))
         value, slope, curvature = value[going], slope[going], curvature[going]
         unsolved = unsolved[going]
         if not len(unsolved):
