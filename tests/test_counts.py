@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import reference_counts as literal
-from unmix.core.count_recursion import count_states
+from unmix.core.count_recursion import batches, count_states
 from unmix.core.counts import (
     class_covariances,
     count_hessian,
@@ -313,6 +313,29 @@ def test_mixed_sets_of_three_classes_do_not_disturb_each_other():
         alone, slope = count_nll(z[index == j], one_set(sizes[j]), counts[[j]], variances[[j]])
         assert values[j] == pytest.approx(alone[0], abs=1e-9)
         assert gradient[index == j] == pytest.approx(slope, abs=1e-9)
+
+
+def test_sets_of_nearly_the_same_size_share_a_batch_without_disturbing_each_other():
+    rng = np.random.default_rng(22)
+    sizes = [7, 8, 8, 7]
+    index = rng.permutation(np.repeat(np.arange(4), sizes))
+    z = 2 * rng.normal(size=(len(index), 3))
+    counts = np.array([[1, 1, 5], [1, 1, 6], [6, 1, 1], [1.0, 5, 1]])
+    for variances in (np.zeros((4, 3)), np.ones((4, 3))):
+        batch = next(iter(batches(index, np.arange(4), np.full(4, 4))))
+        assert batch.sets.tolist() == [0, 1, 2, 3]  # or this test would test nothing
+        values, gradient = count_nll(z, index, counts, variances)
+        twos, slopes = count_nll(z[:, 0], index, counts[:, 0], variances[:, 0])
+        for j in range(4):
+            mine = index == j
+            alone, slope = count_nll(z[mine], one_set(sizes[j]), counts[[j]], variances[[j]])
+            assert values[j] == pytest.approx(alone[0], abs=1e-11)
+            assert gradient[mine] == pytest.approx(slope, abs=1e-11)
+            alone, slope = count_nll(
+                z[mine, 0], one_set(sizes[j]), counts[[j], 0], variances[[j], 0]
+            )
+            assert twos[j] == pytest.approx(alone[0], abs=1e-11)
+            assert slopes[mine] == pytest.approx(slope, abs=1e-11)
 
 
 def test_the_order_of_rows_does_not_matter_and_the_same_call_gives_the_same_bits():

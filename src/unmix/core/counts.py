@@ -64,6 +64,9 @@ def count_variance(
         noise_variances: a count with noise added            sigma^2, or 2 b^2 for Laplace noise
         drawn_from: n of the N rows whose share is known     n pi (1 - pi) (N - n) / (N - 1)
 
+    Under label shift give counts of variance > 0 to `label_shift_counts` before `count_nll`; for a
+    population rate alone SSC is the likelihood.
+
     K classes: a number d_k per class, as if the counts had independent errors of these variances
     that happen to sum to 0 (see `class_covariances`): n pi_k for a population, which gives the
     multinomial covariance; sigma^2 for independent noise; n^2 e_k^2 K / (K - 1) for standard
@@ -191,7 +194,8 @@ def count_nll(
     If only the rate pi is known, SSC is all that remains; it is the limit of `count_nll` at the
     count delta s^2 and the variance s^2 as s^2 grows (`label_shift_counts`).
 
-    K classes: vectors; 1 + 2 pi V becomes the determinant of `class_covariances` + 2 pi V.
+    K classes: vectors; 1 + 2 pi V becomes det(L + 2 pi V), where L has sum 0 and determinant 1 as
+    all these matrices without one of their classes.
 
     Parameters
     ----------
@@ -472,15 +476,13 @@ def _binary_exact(
     z, index, c, s2 = evidence
     shifted = z + tilts[index]
     success, failure, centre = expit(shifted), expit(-shifted), c - s2 * tilts
-    sizes = _rows(evidence)
-    for batch in batches(index, np.flatnonzero(small), sizes + 1):
+    for batch in batches(index, np.flatnonzero(small), _rows(evidence) + 1):
         sets = batch.sets
         count = np.arange(batch.width + 1.0)[:, None]
         noise = s2[sets]
         with np.errstate(divide="ignore", invalid="ignore"):
             log_evidence = -((count - centre[sets]) ** 2) / (2 * noise)
         log_evidence = np.where(noise > 0, log_evidence, np.where(count == c[sets], 0.0, -np.inf))
-        log_evidence[count > sizes[sets]] = -np.inf
         top = log_evidence.max(axis=0)
         total, posterior, posterior_counts = binary_recursion(
             batch.pad(success, 0.0),
