@@ -244,6 +244,7 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.errors",
         "unmix.files",
         "unmix.core.assumptions",
+        "unmix.core.roots",
         "unmix.core.shares",
         "unmix.core.simplex",
         "unmix.studies.code",

@@ -7,14 +7,13 @@ at once with one pass over the rows per iteration; nothing of size n x m is buil
 This file knows no model, no stated set priors and no set names.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, softmax
 from scipy.stats import chi2
 
 from unmix.core.class_shares import check_prior
+from unmix.core.roots import decreasing_root
 from unmix.core.simplex import set_sums, simplex_errors, simplex_maximum
 from unmix.errors import InputError
 
@@ -199,8 +198,8 @@ def share_interval(
 
     zeros, ones = np.zeros(num_sets), np.ones(num_sets)
     # A bracket of no width keeps the bound at 0 or 1 when the likelihood stays above the floor.
-    low = _decreasing_root(below, zeros, np.where(below(zeros)[0] > 0, best, 0.0))
-    high = _decreasing_root(above, np.where(above(ones)[0] < 0, best, 1.0), ones)
+    low = decreasing_root(below, zeros, np.where(below(zeros)[0] > 0, best, 0.0))
+    high = decreasing_root(above, np.where(above(ones)[0] < 0, best, 1.0), ones)
     empty = np.bincount(index, minlength=num_sets) == 0
     low[empty] = high[empty] = np.nan
     return low, high
@@ -244,31 +243,4 @@ def _positive_shares(
     high = np.where(_score(likelihoods, index, zeros)[0] <= 0, 0.0, 1.0)
     undecided = low > high  # both ends look best: every row has the same likelihood in both classes
     low[undecided] = high[undecided] = flat
-    return _decreasing_root(lambda share: _score(likelihoods, index, share), low, high)
-
-
-def _decreasing_root(
-    value_and_slope: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
-    low: FloatArray,
-    high: FloatArray,
-) -> FloatArray:
-    """Find each set's root of a decreasing function in [low, high] by Newton or halving."""
-    point = (low + high) / 2
-    step = last_step = high - low
-    solved = step == 0
-    for _ in range(200):
-        value, slope = value_and_slope(point)
-        low = np.where(value >= 0, point, low)
-        high = np.where(value < 0, point, high)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            newton = point - value / slope
-            # Newton must stay inside and at least halve the step before last.
-            good = (newton >= low) & (newton <= high) & (2 * abs(value) < abs(last_step * slope))
-        following = np.where(good, newton, (low + high) / 2)
-        last_step, step = step, abs(following - point)
-        # A solved set stays where it is: rounding would throw it back to halving.
-        point = np.where(solved, point, following)
-        solved |= step <= 1e-15 + 1e-12 * point
-        if solved.all():
-            break
-    return point
+    return decreasing_root(lambda share: _score(likelihoods, index, share), low, high)

@@ -7,7 +7,7 @@ its standard errors, and the nearest point of the simplex. This file knows no lo
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["nearest_in_simplex", "set_sums", "simplex_errors", "simplex_maximum"]
+__all__ = ["nearest_in_simplex", "outer_sums", "set_sums", "simplex_errors", "simplex_maximum"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -66,7 +66,7 @@ def _projected_step(
     rows = np.bincount(index, minlength=num_sets)
     ratios = likelihoods / _mixed(likelihoods, index, shares)[:, None]
     gradient = set_sums(ratios, index, num_sets) / rows[:, None] - 1
-    curvature = _outer_sums(ratios, index, num_sets) / rows[:, None, None]
+    curvature = outer_sums(ratios, index, num_sets) / rows[:, None, None]
     distance = abs(shares - np.maximum(shares + gradient, 0)).max(axis=1)  # 0 at the maximum
     # Shares held at 0 get a plain gradient step: projecting a Newton step could lead downhill.
     held = (shares <= np.minimum(distance, 1e-2)[:, None]) & (gradient < 0)
@@ -103,7 +103,7 @@ def _mixed(likelihoods: FloatArray, index: IntArray, shares: FloatArray) -> Floa
     return np.asarray(np.einsum("nk,nk->n", likelihoods, shares[index]))
 
 
-def _outer_sums(columns: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
+def outer_sums(columns: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
     """Sum the outer product of each row with itself over each set: (n, K) -> (m, K, K)."""
     num_classes = columns.shape[1]
     sums = np.empty((num_sets, num_classes, num_classes))
@@ -119,7 +119,7 @@ def simplex_errors(likelihoods: FloatArray, index: IntArray, shares: FloatArray)
     """Return standard errors of shares that sum to 1, from the observed information (m, K)."""
     num_sets, num_classes = shares.shape
     mixed = _mixed(likelihoods, index, shares)
-    information = _outer_sums(likelihoods / mixed[:, None], index, num_sets)
+    information = outer_sums(likelihoods / mixed[:, None], index, num_sets)
     # Directions inside the simplex: each class against the last.
     basis = np.vstack([np.eye(num_classes - 1), -np.ones(num_classes - 1)])
     inside = basis.T @ information @ basis
