@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from unmix import UnmixClassifier
-from unmix.assess.judgement import evaluate_classifier
+from unmix.assess.judge import evaluate_classifier
 
 DIM = 5
 DIRECTION = np.array([1.0, -0.8, 0.5, 0.0, 0.0])

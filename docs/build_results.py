@@ -19,6 +19,7 @@ from unmix.errors import InputError
 from unmix.files import atomic_write_text
 from unmix.learn.prior_check import ERRORS
 from unmix.learn.recipes import RECIPES
+from unmix.report.number_words import counted
 from unmix.report.study_page import (
     pictures_markdown,
     pictures_of_study,
@@ -26,7 +27,6 @@ from unmix.report.study_page import (
 )
 from unmix.report.study_tables import PAPER_EPOCHS, dataset_title, markdown_table, mean_and_std
 from unmix.report.svg import standalone_svg
-from unmix.report.wording import counted
 from unmix.studies.cell import Cell
 from unmix.studies.grid import DATASETS, STUDIES
 from unmix.studies.published import published

@@ -491,6 +491,6 @@ def test_the_real_command_prints_one_line_and_no_traceback():
 
 
 def test_a_reader_that_stops_early_gets_no_complaint(monkeypatch):
-    monkeypatch.setattr("unmix.cli.learning.click.echo", fail_with(errno.EPIPE))
+    monkeypatch.setattr("unmix.cli.fit.click.echo", fail_with(errno.EPIPE))
     result = run(*DIAGNOSE)
     assert (result.exit_code, result.stderr) == (1, "")

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from unmix.assess.diagnosis import diagnose, worth_in_labels, worth_in_labels_of
-from unmix.assess.evaluation import evaluate
+from unmix.assess.diagnose import diagnose, worth_in_labels, worth_in_labels_of
+from unmix.assess.evaluate import evaluate
 from unmix.errors import InputError
 
 

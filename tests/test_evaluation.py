@@ -8,11 +8,11 @@ import pytest
 from scipy.stats import norm
 
 from unmix.assess import labeled
-from unmix.assess.cells import contributions, fit_cells, join_small_sets
-from unmix.assess.evaluation import evaluate
+from unmix.assess.class_rates import fit_class_rates, share_covariance
+from unmix.assess.evaluate import evaluate
 from unmix.assess.fit_test import chi_square_test, score_bins
-from unmix.assess.rates import fit_class_rates, share_covariance
 from unmix.assess.roc import estimate_roc
+from unmix.assess.score_counts import contributions, fit_cells, join_small_sets
 from unmix.errors import IdentifiabilityError, InputError
 
 REPETITIONS = 100

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from unmix import UnmixClassifier
-from unmix.assess.judgement import evaluate_classifier, judge
+from unmix.assess.judge import evaluate_classifier, judge
 from unmix.data.priors import Priors
 from unmix.errors import InputError
 

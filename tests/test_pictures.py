@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from unmix.assess.roc import Roc
 from unmix.report import pictures
+from unmix.report.number_words import p_value, percent, shortened
 from unmix.report.pictures import (
     SetScores,
     plot_history,
@@ -21,7 +22,6 @@ from unmix.report.pictures import (
     plot_shares,
 )
 from unmix.report.svg import figure_to_svg
-from unmix.report.wording import p_value, percent, shortened
 
 GRID = np.linspace(0, 1, 11)
 ROC = Roc(tuple(GRID), tuple(GRID**0.3), tuple(0.9 * GRID**0.3), tuple(np.minimum(1.1 * GRID, 1)))

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from unmix import UnmixClassifier
-from unmix.assess.evaluation import evaluate
-from unmix.assess.judgement import ScoreHistogram, judge
+from unmix.assess.evaluate import evaluate
+from unmix.assess.judge import ScoreHistogram, judge
 from unmix.core.class_shares import ClassShares
 from unmix.learn.methods import METHODS
 from unmix.report.figures import pictures_of
+from unmix.report.headline import verdict_of
 from unmix.report.page import render_report
-from unmix.report.tables import MOST_ROWS, misfit_rows
-from unmix.report.verdict import verdict_of
+from unmix.report.report_tables import MOST_ROWS, misfit_rows
 
 BETTER = {"ssc": 0.021, "proportion": 0.064, "baseline": 0.23}
 WORSE = {"ssc": 0.142, "proportion": 0.051, "baseline": 0.034}

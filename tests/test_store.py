@@ -8,7 +8,7 @@ import pytest
 
 from unmix.errors import InputError
 from unmix.studies.cell import Cell
-from unmix.studies.code import CODE, code_version
+from unmix.studies.code_version import CODE, code_version
 from unmix.studies.run_text import cell_key
 from unmix.studies.store import RunStore
 
@@ -247,14 +247,14 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.core.roots",
         "unmix.core.shares",
         "unmix.core.simplex",
-        "unmix.studies.code",
+        "unmix.studies.code_version",
         "unmix.data.shuffled",
         "unmix.data.wording",
         "unmix.learn.checkpoint",
         "unmix.learn.fisher_table",
         "unmix.learn.models",
         "unmix.learn.network_size",
-        *(f"unmix.assess.{name}" for name in ("priors", "rates", "worth")),
+        *(f"unmix.assess.{name}" for name in ("class_rates", "effective_labels")),
     }
     assert digested <= set(loaded.split())
     assert set(loaded.split()) - digested - rooms - neutral == set()

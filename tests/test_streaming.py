@@ -17,7 +17,7 @@ from unmix.data.tables import open_table
 from unmix.errors import InputError
 from unmix.learn import lbfgs, network_size, streaming, table_source, training
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.choosing import leave_sets_out
+from unmix.learn.choose import leave_sets_out
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.linear import fit_linear
 from unmix.learn.models import Setup, fit_learner

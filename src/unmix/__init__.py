@@ -10,9 +10,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unmix.assess.diagnosis import diagnose as diagnose
-    from unmix.assess.evaluation import evaluate as evaluate
-    from unmix.assess.judgement import judge as judge
+    from unmix.assess.diagnose import diagnose as diagnose
+    from unmix.assess.evaluate import evaluate as evaluate
+    from unmix.assess.judge import judge as judge
     from unmix.assess.prevalence import prevalence as prevalence
     from unmix.classifier import UnmixClassifier as UnmixClassifier
     from unmix.core.losses import ssc_cross_entropy as ssc_cross_entropy
@@ -37,10 +37,10 @@ _PLACES = {
     "Transition": "unmix.core.transition",
     "UnlabeledSets": "unmix.data.sets",
     "UnmixClassifier": "unmix.classifier",
-    "diagnose": "unmix.assess.diagnosis",
+    "diagnose": "unmix.assess.diagnose",
     "draw_sets": "unmix.data.draw",
-    "evaluate": "unmix.assess.evaluation",
-    "judge": "unmix.assess.judgement",
+    "evaluate": "unmix.assess.evaluate",
+    "judge": "unmix.assess.judge",
     "prevalence": "unmix.assess.prevalence",
     "read_rates": "unmix.data.priors",
     "register_dataset": "unmix.data.benchmarks",

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from unmix.learn.estimator import SetClassifier
 
 if TYPE_CHECKING:
-    from unmix.assess.diagnosis import Diagnosis
-    from unmix.assess.evaluation import Evaluation
-    from unmix.assess.judgement import Judgement
+    from unmix.assess.diagnose import Diagnosis
+    from unmix.assess.evaluate import Evaluation
+    from unmix.assess.judge import Judgement
     from unmix.assess.prevalence import Prevalence
 
 __all__ = ["UnmixClassifier"]
@@ -106,7 +106,7 @@ class UnmixClassifier(SetClassifier):
         labels : array, shape (n,), optional
             Classes of the rows, if you have them: for comparison only.
         """
-        from unmix.assess.judgement import evaluate_classifier
+        from unmix.assess.judge import evaluate_classifier
         from unmix.data.priors import Priors
 
         priors = None if set_priors is None else Priors.of(set_priors)
@@ -123,13 +123,13 @@ class UnmixClassifier(SetClassifier):
         confidence : float
             Coverage that the intervals aim at.
         """
-        from unmix.assess.judgement import prevalence_of
+        from unmix.assess.judge import prevalence_of
 
         return prevalence_of(self, X, sets, confidence=confidence)
 
     def diagnose(self) -> Diagnosis:
         """Say what the shares and sizes of the sets of training let one expect."""
-        from unmix.assess.judgement import diagnose_classifier
+        from unmix.assess.judge import diagnose_classifier
 
         return diagnose_classifier(self)
 
@@ -141,7 +141,7 @@ class UnmixClassifier(SetClassifier):
         X, sets : rows that were not trained on and their set ids, optional
         labels : array, shape (n,), optional
         """
-        from unmix.assess.judgement import judge
+        from unmix.assess.judge import judge
 
         return judge(self, X, sets, labels=labels)
 

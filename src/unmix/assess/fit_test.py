@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
-from unmix.assess.cells import (
+from unmix.assess.class_rates import fit_class_rates, rate_variances, set_combination
+from unmix.assess.score_counts import (
     cell_counts,
     contributions,
     fit_cells,
     join_small_sets,
     sum_members,
 )
-from unmix.assess.rates import fit_class_rates, rate_variances, set_combination
 from unmix.core.class_shares import share_rank
 
 __all__ = ["FitTest", "SetMisfit", "chi_square_test", "score_bins"]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from scipy.special import ndtri
 from sklearn.isotonic import isotonic_regression
 
+from unmix.assess.class_rates import fit_class_rates, set_combination
 from unmix.assess.estimates import Estimate, normal_interval
-from unmix.assess.rates import fit_class_rates, set_combination
 from unmix.core.simplex import set_sums
 
 __all__ = ["Roc", "estimate_roc"]
@@ -67,8 +67,8 @@ def estimate_roc(
 
     Notes
     -----
-    Formula, with a_j and b_j the entries of A (`rates.set_combination`) for the positive and the
-    negative class, and F_j the score distribution of set j::
+    Formula, with a_j and b_j the entries of A (`class_rates.set_combination`) for the positive and
+    the negative class, and F_j the score distribution of set j::
 
         F_+ = sum_j a_j F_j,  F_- = sum_j b_j F_j,  AUC = integral F_- dF_+   (ties count half)
 

@@ -1,6 +1,6 @@
 """The command line: parse, call, print. Rooms are imported when a command needs them."""
 
-from unmix.cli import benchmarks, learning, scoring, studies
+from unmix.cli import fit, predict, reproduce, train
 from unmix.cli.group import main
 
-__all__ = ["benchmarks", "learning", "main", "scoring", "studies"]
+__all__ = ["fit", "main", "predict", "reproduce", "train"]

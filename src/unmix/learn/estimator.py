@@ -24,7 +24,7 @@ from unmix.core.losses import set_log_loss
 from unmix.core.transition import Transition
 from unmix.data.priors import Priors, match_sets
 from unmix.errors import InputError
-from unmix.learn.choosing import AUTO, BASELINE, choose_setup
+from unmix.learn.choose import AUTO, BASELINE, choose_setup
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import fit_learner, model_row, move_logits

@@ -13,22 +13,29 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from unmix.assess.estimates import Estimate
-from unmix.assess.evaluation import Evaluation
-from unmix.assess.judgement import Judgement
+from unmix.assess.evaluate import Evaluation
+from unmix.assess.judge import Judgement
 from unmix.assess.roc import Roc
-from unmix.learn.choosing import BASELINE
+from unmix.learn.choose import BASELINE
 from unmix.report import pictures
+from unmix.report.headline import beats_guessing
+from unmix.report.number_words import (
+    class_names,
+    counted,
+    decimal,
+    interval,
+    percent_level,
+    share_of,
+)
 from unmix.report.pictures import SetScores
-from unmix.report.svg import figure_to_svg
-from unmix.report.tables import (
+from unmix.report.report_tables import (
     MOST_CLASSES,
     ConfusionRow,
     confusion_rows,
     largest_classes,
     predicted_share,
 )
-from unmix.report.verdict import beats_guessing
-from unmix.report.wording import class_names, counted, decimal, interval, percent_level, share_of
+from unmix.report.svg import figure_to_svg
 
 __all__ = ["Picture", "pictures_of"]
 

@@ -1,7 +1,7 @@
 """A judgement as one HTML file that needs nothing else: no network, no script, no font.
 
-Fills the template. Words and numbers come from `verdict`, `tables` and `figures`; names that users
-gave are escaped by the template engine wherever they stand.
+Fills the template. Words and numbers come from `headline`, `report_tables` and `figures`; names that
+users gave are escaped by the template engine wherever they stand.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from unmix import __version__
-from unmix.assess.judgement import Judgement
+from unmix.assess.judge import Judgement
 from unmix.report.figures import pictures_of
-from unmix.report.tables import MOST_ROWS, fact_rows, left_out, misfit_rows, number_rows
-from unmix.report.verdict import is_rejected, verdict_of
-from unmix.report.wording import clean, percent_level, share_words
+from unmix.report.headline import is_rejected, verdict_of
+from unmix.report.number_words import clean, percent_level, share_words
+from unmix.report.report_tables import MOST_ROWS, fact_rows, left_out, misfit_rows, number_rows
 
 __all__ = ["environment", "render_report"]
 

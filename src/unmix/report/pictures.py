@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from unmix.assess.roc import Roc
-from unmix.report.wording import percent, shortened
+from unmix.report.number_words import percent, shortened
 
 __all__ = [
     "MOST_HISTOGRAMS",

@@ -13,7 +13,7 @@ from typing import Any
 
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.learn.recipes import RECIPES
-from unmix.report.wording import counted
+from unmix.report.number_words import counted
 from unmix.studies.grid import NEEDLESS_ERROR
 from unmix.studies.published import Published
 from unmix.studies.summary import Entry, Summary

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from unmix.assess.effective_labels import worth_in_labels
 from unmix.assess.labeled import test_error
-from unmix.assess.worth import worth_in_labels
 from unmix.data.benchmarks import BENCHMARKS, Benchmark, load_benchmark
 from unmix.data.draw import SetSizes, draw_sets, labeled_sets
 from unmix.data.sets import UnlabeledSets
@@ -30,7 +30,7 @@ from unmix.learn.networks import CONVOLUTIONAL, build_model
 from unmix.learn.recipes import RECIPES, Recipe
 from unmix.learn.stages import train_in_stages
 from unmix.learn.training import Progress, logits_of
-from unmix.studies.code import code_version
+from unmix.studies.code_version import code_version
 
 __all__ = ["Cell", "draw_cell", "run_cell"]
 

@@ -23,7 +23,7 @@ from typing import IO, Any, Self
 from unmix.errors import InputError
 from unmix.files import atomic_write_text, explained_os_errors
 from unmix.studies.cell import Cell
-from unmix.studies.code import code_version
+from unmix.studies.code_version import code_version
 from unmix.studies.run_text import EXPORTED, cell_key, cell_of, compact, line_of, row_of
 
 __all__ = ["RunStore", "code_version"]

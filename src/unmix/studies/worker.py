@@ -30,7 +30,7 @@ def main() -> None:
     import torch
 
     from unmix.studies.cell import Cell
-    from unmix.studies.code import code_version
+    from unmix.studies.code_version import code_version
     from unmix.studies.store import RunStore
 
     code_version()  # of the code as it was loaded, should a file change meanwhile

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from unmix.assess.diagnosis import Diagnosis, diagnose
+from unmix.assess.diagnose import Diagnosis, diagnose
 from unmix.assess.estimates import Share, frozen_share, plain
-from unmix.assess.evaluation import Evaluation, evaluate
+from unmix.assess.evaluate import Evaluation, evaluate
 from unmix.assess.prevalence import Prevalence, prevalence
 from unmix.core.assumptions import Assumption
 from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors, match_sets
 from unmix.data.wording import listed
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.choosing import BASELINE, LEAST_SETS
+from unmix.learn.choose import BASELINE, LEAST_SETS
 from unmix.learn.estimator import SetClassifier
 
 __all__ = [

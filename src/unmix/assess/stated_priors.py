@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unmix.assess.rates import share_covariance
+from unmix.assess.class_rates import share_covariance
 from unmix.core.class_shares import error_problems, share_problems
 from unmix.errors import InputError
 

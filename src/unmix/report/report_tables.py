@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from unmix.assess.estimates import Estimate, Share
-from unmix.assess.evaluation import Evaluation, SetCalibration
+from unmix.assess.evaluate import Evaluation, SetCalibration
 from unmix.assess.fit_test import SetMisfit
-from unmix.assess.judgement import Judgement
+from unmix.assess.judge import Judgement
 from unmix.core.assumptions import Assumption
-from unmix.report.wording import (
+from unmix.report.number_words import (
     counted,
     decimal,
     interval,

@@ -1,7 +1,7 @@
 """How good is the classifier, and may one believe it, judged on held-out rows without a label.
 
 Puts together the rates of the classes, the ROC curve, the shares predicted for every set and the
-test of the assumption. The mathematics is in `rates`, `roc`, `fit_test` and `unmix.core.shares`;
+test of the assumption. The mathematics is in `class_rates`, `roc`, `fit_test` and `core.shares`;
 this file knows no model.
 """
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unmix.assess.class_rates import RateFit, fit_class_rates
 from unmix.assess.estimates import Estimate, Share, frozen_share, normal_interval, plain
 from unmix.assess.fit_test import FitTest, chi_square_test, score_bins
 from unmix.assess.labeled import LabeledMetrics, decide, labeled_metrics
 from unmix.assess.prevalence import prevalence
-from unmix.assess.priors import prior_covariance, set_names
-from unmix.assess.rates import RateFit, fit_class_rates
 from unmix.assess.roc import Roc, estimate_roc
+from unmix.assess.stated_priors import prior_covariance, set_names
 from unmix.core.class_shares import ClassShares, check_prior
 from unmix.core.shares import check_rows, share_by_mean
 from unmix.errors import InputError
@@ -161,7 +161,7 @@ def evaluate(
     Notes
     -----
     Formula: the positive rate of set j is `r_j = pi_j TPR + (1 - pi_j) FPR`, for K classes
-    `rates = Theta C`; weighted least squares over sets (`rates.fit_class_rates`), then
+    `rates = Theta C`; weighted least squares over sets (`class_rates.fit_class_rates`), then
     `accuracy = sum_k target_prior_k C_kk`. Rows of C are moved to the nearest point of the simplex
     before they are used. All of this assumes label shift: read `fit_test` first.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from unmix.assess.judgement import Judgement
-from unmix.learn.choosing import BASELINE
+from unmix.assess.judge import Judgement
+from unmix.learn.choose import BASELINE
 
 __all__ = ["Verdict", "beats_guessing", "is_rejected", "verdict_of"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unmix.assess.priors import Finding
+from unmix.assess.stated_priors import Finding
 from unmix.core.class_shares import check_prior
 from unmix.errors import InputError
 

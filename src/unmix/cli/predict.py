@@ -15,7 +15,7 @@ from unmix.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from unmix.assess.evaluation import Evaluation
+    from unmix.assess.evaluate import Evaluation
     from unmix.classifier import UnmixClassifier
 
 
@@ -111,7 +111,7 @@ def evaluate(
 
     With --labels the same numbers from labels stand beside them.
     """
-    from unmix.assess.judgement import evaluate_classifier
+    from unmix.assess.judge import evaluate_classifier
     from unmix.classifier import UnmixClassifier
     from unmix.data.priors import read_rates
     from unmix.data.tables import read_rows
@@ -144,7 +144,7 @@ def prevalence(model: str, rows: str, set_column: str, as_json: bool) -> None:
     """Estimate the class shares of new sets in ROWS, with intervals."""
     import numpy as np
 
-    from unmix.assess.judgement import prevalence_of_logits, share_prior
+    from unmix.assess.judge import prevalence_of_logits, share_prior
     from unmix.classifier import UnmixClassifier
     from unmix.data.tables import scan_rows
 

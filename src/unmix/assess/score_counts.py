@@ -6,7 +6,7 @@ The arithmetic behind `fit_test`. This file knows counts and set priors, and no 
 import numpy as np
 import numpy.typing as npt
 
-from unmix.assess.rates import share_moves
+from unmix.assess.class_rates import share_moves
 
 __all__ = ["cell_counts", "contributions", "fit_cells", "join_small_sets", "sum_members"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unmix.assess.estimates import Share, frozen_share, plain
-from unmix.assess.findings import (
+from unmix.assess.class_rates import fit_class_rates
+from unmix.assess.diagnosis_messages import (
     SMALL_SET,
     Finding,
     count_findings,
@@ -20,9 +20,9 @@ from unmix.assess.findings import (
     target_findings,
     target_problems,
 )
-from unmix.assess.priors import prior_covariance, prior_problems, set_names
-from unmix.assess.rates import fit_class_rates
-from unmix.assess.worth import worth_in_labels, worth_in_labels_of
+from unmix.assess.effective_labels import worth_in_labels, worth_in_labels_of
+from unmix.assess.estimates import Share, frozen_share, plain
+from unmix.assess.stated_priors import prior_covariance, prior_problems, set_names
 from unmix.core.class_shares import ClassShares, check_prior, share_rank
 from unmix.errors import InputError
 
@@ -138,8 +138,8 @@ def diagnose(
     Notes
     -----
     Formula: `worth_in_labels` for learning; for judging, the standard errors of
-    `rates.fit_class_rates` at the rates of a classifier that gets 80 % of each class right, and the
-    variance of its accuracy over `sum_k target_k^2 0.8 0.2 / (n p_k)`, that of n labeled rows.
+    `class_rates.fit_class_rates` at the rates of a classifier that gets 80 % of each class right,
+    and the variance of its accuracy over `sum_k target_k^2 0.8 0.2 / (n p_k)`, that of n labeled rows.
     """
     priors = np.asarray(set_priors, dtype=np.float64)
     sizes = np.asarray(set_sizes, dtype=np.float64)

@@ -14,7 +14,7 @@ from unmix.cli.group import fail, json_option, main
 from unmix.cli.options import priors_option, set_option, target_of, target_option
 
 if TYPE_CHECKING:
-    from unmix.assess.evaluation import Evaluation
+    from unmix.assess.evaluate import Evaluation
 
 
 @main.command()
@@ -33,7 +33,7 @@ def diagnose(
     """Say whether these sets can work at all, before any training."""
     import numpy as np
 
-    from unmix.assess.diagnosis import diagnose as diagnose_sets
+    from unmix.assess.diagnose import diagnose as diagnose_sets
     from unmix.data.priors import match_sets, read_rates
     from unmix.data.tables import scan_rows
 
@@ -155,7 +155,7 @@ def fit(
     from unmix.classifier import UnmixClassifier
     from unmix.data.priors import read_rates
     from unmix.files import atomic_folder
-    from unmix.learn.choosing import check_choice
+    from unmix.learn.choose import check_choice
     from unmix.learn.estimator import NotShownWarning
     from unmix.learn.models import model_row
     from unmix.learn.network_size import check_hidden
