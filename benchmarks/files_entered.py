@@ -26,6 +26,7 @@ def files_entered(call: Callable[[], object]) -> list[str]:
     def note(frame, event, _):
         code = frame.f_code
         name, ours = code.co_name, code.co_filename.startswith(str(ROOT))
+        ours = ours and code.co_filename.endswith(".py")  # templates are compiled too
         # A class body runs at import and is named after its class, in capitals.
         if event == "call" and ours and not name.startswith("<") and not name[0].isupper():
             found.add(code.co_filename)

@@ -11,7 +11,7 @@ from unmix.core.risks import proportion_risk
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn import criteria, linear
+from unmix.learn import linear, linear_objective
 from unmix.learn.linear import choose_l2, fit_linear
 from unmix.learn.methods import METHODS
 from unmix.learn.refined_priors import PriorRefiner
@@ -86,13 +86,13 @@ def at_once(criterion, index):
 
 
 CRITERIA = {
-    "ssc": lambda sets: criteria.criterion_for(METHODS["ssc"], sets, np.zeros(7)),
-    "ssc-mse": lambda sets: criteria.criterion_for(METHODS["ssc-mse"], sets, np.zeros(7)),
-    "mmc-u2-c": lambda sets: criteria.criterion_for(METHODS["mmc-u2-c"], sets, np.zeros(7)),
-    "proportion": lambda sets: criteria.proportion_criterion(
-        sets, criteria.reliability(sets, np.linspace(0, 0.3, 7))
+    "ssc": lambda sets: linear_objective.criterion_for(METHODS["ssc"], sets, np.zeros(7)),
+    "ssc-mse": lambda sets: linear_objective.criterion_for(METHODS["ssc-mse"], sets, np.zeros(7)),
+    "mmc-u2-c": lambda sets: linear_objective.criterion_for(METHODS["mmc-u2-c"], sets, np.zeros(7)),
+    "proportion": lambda sets: linear_objective.proportion_criterion(
+        sets, linear_objective.reliability(sets, np.linspace(0, 0.3, 7))
     ),
-    "refining": lambda sets: criteria.refining_criterion(
+    "refining": lambda sets: linear_objective.refining_criterion(
         METHODS["ssc"],
         PriorRefiner(sets.transition, 0.1 * (np.arange(7) % 3)),
         40,
@@ -133,7 +133,7 @@ def test_gradients_equal_finite_differences(name, num_classes):
 def test_the_proportion_criterion_is_the_proportion_risk_when_sets_count_alike(num_classes):
     sets, logits = small_sets(num_classes)
     equal = (sets.set_sizes > 0) / (sets.set_sizes > 0).sum()
-    criterion = at_once(criteria.proportion_criterion(sets, equal), sets.set_index)
+    criterion = at_once(linear_objective.proportion_criterion(sets, equal), sets.set_index)
     value, gradient, _ = criterion(logits, np.empty(0))
     z = torch.from_numpy(logits).requires_grad_()
     risk = proportion_risk(sets.transition)(z, torch.from_numpy(sets.set_index))

@@ -15,7 +15,7 @@ from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets, scatter_rows, scattered_parts
 from unmix.data.tables import open_table
 from unmix.errors import InputError
-from unmix.learn import lbfgs, network_size, streaming, table_source, training
+from unmix.learn import linear_objective, network_size, streaming, table_source, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.choose import leave_sets_out
 from unmix.learn.encoding import TableEncoder, TableSummary
@@ -165,7 +165,7 @@ def test_a_linear_fit_from_disk_is_the_one_in_memory(tmp_path, method, errors):
 
 
 def test_a_linear_fit_that_was_cut_off_ends_in_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(lbfgs, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(linear_objective, "SAVE_SECONDS", 0.0)
     on_disk, _ = shuffled_sets(tmp_path)
     checkpoint = Checkpoint(tmp_path / "training", {})
     passes = []

@@ -15,14 +15,16 @@ from unmix.assess.diagnosis_messages import (
     SMALL_SET,
     Finding,
     count_findings,
+    prior_covariance,
     prior_findings,
+    prior_problems,
+    set_names,
     size_findings,
     target_findings,
     target_problems,
 )
 from unmix.assess.effective_labels import worth_in_labels, worth_in_labels_of
 from unmix.assess.estimates import Share, frozen_share, plain
-from unmix.assess.stated_priors import prior_covariance, prior_problems, set_names
 from unmix.core.class_shares import ClassShares, check_prior, share_rank
 from unmix.errors import InputError
 
@@ -139,7 +141,8 @@ def diagnose(
     -----
     Formula: `worth_in_labels` for learning; for judging, the standard errors of
     `class_rates.fit_class_rates` at the rates of a classifier that gets 80 % of each class right,
-    and the variance of its accuracy over `sum_k target_k^2 0.8 0.2 / (n p_k)`, that of n labeled rows.
+    and the variance of its accuracy over `sum_k target_k^2 0.8 0.2 / (n p_k)`, that of n labeled
+    rows.
     """
     priors = np.asarray(set_priors, dtype=np.float64)
     sizes = np.asarray(set_sizes, dtype=np.float64)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.assess.class_rates import RateFit, fit_class_rates
+from unmix.assess.diagnosis_messages import prior_covariance, set_names
 from unmix.assess.estimates import Estimate, Share, frozen_share, normal_interval, plain
 from unmix.assess.fit_test import FitTest, chi_square_test, score_bins
 from unmix.assess.labeled import LabeledMetrics, decide, labeled_metrics
 from unmix.assess.prevalence import prevalence
 from unmix.assess.roc import Roc, estimate_roc
-from unmix.assess.stated_priors import prior_covariance, set_names
 from unmix.core.class_shares import ClassShares, check_prior
 from unmix.core.shares import check_rows, share_by_mean
 from unmix.errors import InputError

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unmix.assess.diagnosis_messages import set_names
 from unmix.assess.estimates import Share, frozen_share, plain
-from unmix.assess.stated_priors import set_names
 from unmix.core.assumptions import LABEL_SHIFT, Assumption, assumption_named
 from unmix.core.class_shares import check_prior
 from unmix.core.shares import check_rows

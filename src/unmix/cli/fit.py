@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unmix.cli.group import fail, json_option, main
-from unmix.cli.options import priors_option, set_option, target_of, target_option
+from unmix.cli.group import (
+    fail,
+    json_option,
+    main,
+    priors_option,
+    set_option,
+    target_of,
+    target_option,
+)
 
 if TYPE_CHECKING:
     from unmix.assess.evaluate import Evaluation

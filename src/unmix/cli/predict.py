@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unmix.cli.group import json_option, main
-from unmix.cli.options import about_rows, priors_option, set_option, target_of, target_option
+from unmix.cli.group import (
+    about_rows,
+    json_option,
+    main,
+    priors_option,
+    set_option,
+    target_of,
+    target_option,
+)
 from unmix.errors import InputError
 
 if TYPE_CHECKING:

@@ -298,9 +298,10 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _hidden(self, rows: TrainingRows) -> tuple[int, int] | None:
         """Return the hidden layers of the MLP, by all rows and not by those to choose by."""
-        asked = check_hidden(self.hidden, self.model)
-        if asked is not None or rows.on_disk is None:
-            return asked
+        if self.hidden is not None:
+            return check_hidden(self.hidden, self.model)
+        if rows.on_disk is None:
+            return None
         return hidden_for(rows.num_rows, len(rows.encoder.feature_names))
 
     def _warn_if_not_shown(self) -> None:

@@ -23,8 +23,16 @@ from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.criteria import NO_FREE, FloatArray, Sets, criterion_for, reliability
-from unmix.learn.lbfgs import Objective, Progress, minimise
+from unmix.learn.linear_objective import (
+    NO_FREE,
+    FloatArray,
+    Objective,
+    Progress,
+    Sets,
+    criterion_for,
+    minimise,
+    reliability,
+)
 from unmix.learn.methods import Method, method_named
 from unmix.learn.models import Learner, Model, Setup
 from unmix.learn.refined_priors import PriorRefiner

@@ -24,8 +24,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unmix.data.priors import Priors, match_sets
-from unmix.data.set_matching import refuse_unused
+from unmix.data.priors import Priors, match_sets, refuse_unused
 from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts
 from unmix.data.tables import Table, naming, open_table, read_rows, scan_rows
 from unmix.errors import InputError

@@ -1,6 +1,6 @@
 """A judgement as one HTML file that needs nothing else: no network, no script, no font.
 
-Fills the template. Words and numbers come from `headline`, `report_tables` and `figures`; names that
+Fills the template. Words and numbers come from `headline`, `report_tables`, `figures`; names that
 users gave are escaped by the template engine wherever they stand.
 """
 
