@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import softplus
@@ -26,6 +28,8 @@ from unmix.errors import InputError
 
 __all__ = ["MeanLoss", "Risk", "mmc_risk", "proportion_risk", "ssc_mse_risk", "ssc_risk", "u2_risk"]
 
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 Risk = Callable[[Tensor, Tensor], Tensor]
 Loss = Callable[[Tensor, Tensor, Transition], Tensor]
 
@@ -46,6 +50,11 @@ class MeanLoss:
     def gradient(self, logits: Tensor, set_index: Tensor) -> Tensor:
         """Return the derivative of the risk by the logits, of their shape."""
         return self.by_logits(logits, set_index, self.transition) / len(logits)
+
+    def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return the derivative of the loss of each row by its logits, for boosting."""
+        z, index = torch.from_numpy(logits), torch.from_numpy(set_index).long()
+        return np.asarray(self.by_logits(z, index, self.transition).numpy())
 
     @property
     def learns(self) -> bool:

@@ -47,6 +47,8 @@ class Transition:
         log Theta / kappa, log p / kappa and log rho: all that the losses need.
     log_joint : Tensor, shape (m, K)
         log rho Theta / kappa.
+    set_rows : Tensor, shape (m,), or None
+        The set weights as they were given: the rows of each set, if these were given.
 
     Notes
     -----
@@ -60,6 +62,8 @@ class Transition:
     >>> t.set_posterior(torch.zeros(1)).sum().item()
     1.0
     """
+
+    set_rows: Tensor | None = None
 
     def __init__(
         self,
@@ -76,6 +80,8 @@ class Transition:
         pooled = weights @ theta
         target = pooled if target_prior is None else check_prior(target_prior, shares.num_classes)
         self._store(*(torch.from_numpy(array) for array in (theta, weights, target)))
+        if set_weights is not None:
+            self.set_rows = torch.as_tensor(set_weights).double()
 
     @classmethod
     def unchecked(cls, prior_matrix: Tensor, set_weights: Tensor, target: Tensor) -> Transition:
@@ -103,7 +109,9 @@ class Transition:
     def to(self, device: torch.device | str) -> Transition:
         """Return the same transition on another device."""
         moved = (t.to(device) for t in (self.prior_matrix, self.set_weights, self.target))
-        return Transition.unchecked(*moved)
+        other = Transition.unchecked(*moved)
+        other.set_rows = self.set_rows
+        return other
 
     def retarget(self, target_prior: Any) -> Transition:
         """Return the same sets with another target prior."""

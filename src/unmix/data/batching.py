@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["SETS_PER_BATCH", "BatchBy", "row_order"]
+__all__ = ["SETS_PER_BATCH", "BatchBy", "batch_edges", "row_order"]
 
 Array = np.ndarray[Any, Any]
-BatchBy = Literal["rows", "sets"]
+BatchBy = Literal["rows", "sets", "whole sets"]
 SETS_PER_BATCH = 8
 
 
@@ -25,7 +25,9 @@ def row_order(
 
     'rows': every batch holds each set in proportion to its size, as nearly as whole rows allow,
     which takes the luck of the draw out of the set shares of a batch. 'sets': a batch holds
-    `sets_per_batch` pieces of single sets, for risks that need many rows of a set at once.
+    `sets_per_batch` pieces of single sets, for risks that need many rows of a set at once. 'whole
+    sets': sets one after the other, only those larger than a batch in pieces of the same size;
+    cut by `batch_edges`.
     """
     n = len(set_index)
     shuffled = rng.permutation(n)
@@ -36,11 +38,40 @@ def row_order(
         # Spread the rows of each set evenly over the epoch, with a random phase of their own.
         place = (rank + rng.random(n)) / sizes[set_index[by_set]]
         return np.asarray(by_set[_sorted_order((2.0**32 - 1) * place)])  # it may round to 1
-    piece = rank // max(1, batch_size // sets_per_batch)
+    largest = batch_size // sets_per_batch
+    if by == "whole sets":
+        largest = max(largest, int(sizes[sizes <= batch_size // 2].max(initial=0)))
+    piece = rank // max(1, largest)
     key = set_index[by_set].astype(np.int64) * (int(piece.max()) + 1) + piece
     _, piece_of_row = np.unique(key, return_inverse=True)
     turn = rng.permutation(int(piece_of_row.max()) + 1)[piece_of_row]
     return np.asarray(by_set[_sorted_order(turn)])
+
+
+def batch_edges(set_index: Array, batches: int, *, by: BatchBy = "rows") -> Array:
+    """Return where the batches of rows in an order begin and end, (batches + 1,).
+
+    Batches are of nearly equal size: a last batch of one row would break batch norm. Of whole sets
+    none is cut that could be whole.
+
+    Parameters
+    ----------
+    set_index : array of integers, shape (n,)
+        In the order of the rows.
+    batches : int
+    by : BatchBy
+    """
+    edges = np.linspace(0, len(set_index), batches + 1).round().astype(int)
+    if by != "whole sets":
+        return np.asarray(edges)
+    starts = np.flatnonzero(np.diff(set_index, prepend=-1, append=-1))  # and the end
+    after = np.minimum(np.searchsorted(starts, edges), len(starts) - 1)
+    before = np.maximum(after - 1, 0)
+    nearer = edges - starts[before] < starts[after] - edges
+    snapped = np.where(nearer, starts[before], starts[after])
+    # A set larger than a batch stays cut where it was.
+    close = abs(snapped - edges) <= len(set_index) / batches / 2
+    return np.asarray(np.maximum.accumulate(np.where(close, snapped, edges)))
 
 
 def _sorted_order(key: Array) -> Array:

@@ -18,7 +18,6 @@ import torch
 
 from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.losses import set_log_loss
-from unmix.core.risks import MeanLoss
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
@@ -37,6 +36,8 @@ LEAST_HESSIAN = 1e-12
 REFINING_PASSES = 2
 # Information of 80,000 labels. From here on, large steps cost nothing and halve the time.
 MUCH_INFORMATION = 20_000
+# Fewer leave none to hold out whole; then all rounds are trained.
+LEAST_SETS = 10
 # What LightGBM accepts, so that a mistake is told in our words.
 RANGES = {
     "num_leaves": (2, 131_072),
@@ -227,18 +228,19 @@ def _boost(
 ) -> BoostingFit:
     """Boost with the given set priors in place of those that the sets carry."""
     transition = Transition(priors, sets.set_sizes, sets.target_prior)
-    target = transition.target.numpy()
-    base = np.log(target[1] / target[0]) if transition.binary else np.log(target)
+    prior = plan.method.base_prior(transition)
+    base = np.log(prior[1] / prior[0]) if transition.binary else np.log(prior)
     assert plan.method.information is not None  # `_check` looked
-    hessian = plan.method.information(transition)
-    information = len(sets) * hessian(np.full((1, *base.shape), base)).max()
+    hessian, risk = plan.method.information(transition), plan.method.risk(transition)
+    start = np.full((len(sets), *base.shape), base)
+    information = hessian(start, sets.set_index).reshape(len(sets), -1).sum(axis=0).max()
     parameters = _parameters(plan, base.size, 0.2 if information > MUCH_INFORMATION else 0.1)
     train = _dataset(sets, base, parameters, plan)
     booster = lgb.Booster(parameters, train)
-    objective = _objective(sets, plan.method.risk(transition), hessian)
+    objective = _objective(sets, risk, hessian)
     if held_out is not None:
         booster.add_valid(_dataset(held_out, base, parameters, plan, train), "held_out")
-        evaluate = _evaluation(held_out, priors)
+        evaluate = _evaluation(held_out, priors, prior)
 
     history: list[dict[str, float]] = []
     best, least = 0, np.inf
@@ -268,23 +270,23 @@ def _boost(
 
 
 def _objective(
-    sets: UnlabeledSets, risk: Any, hessian: Callable[[Array], Array]
+    sets: UnlabeledSets, risk: Any, hessian: Callable[[Array, Array], Array]
 ) -> Callable[[Array, Any], tuple[Array, Array]]:
     """Return the function from logits to gradient and Hessian that LightGBM calls each round."""
-    set_index = torch.from_numpy(sets.set_index).long()
+    set_index = sets.set_index
 
     def gradient_and_hessian(logits: Array, _: Any) -> tuple[Array, Array]:
-        gradient = risk.by_logits(torch.from_numpy(logits), set_index, risk.transition)
-        return gradient.numpy(), np.maximum(hessian(logits), LEAST_HESSIAN)
+        gradient = risk.row_gradients(logits, set_index)
+        return gradient, np.maximum(hessian(logits, set_index), LEAST_HESSIAN)
 
     return gradient_and_hessian
 
 
 def _evaluation(
-    held_out: UnlabeledSets, priors: ClassShares
+    held_out: UnlabeledSets, priors: ClassShares, base: Array
 ) -> Callable[[Array, Any], tuple[str, float, bool]]:
-    """Return the function from held-out logits to set log-loss, as LightGBM wants it."""
-    transition = Transition(priors, held_out.set_sizes, held_out.target_prior, scoring=True)
+    """Return the function from held-out logits, at a base prior, to set log-loss."""
+    transition = Transition(priors, held_out.set_sizes, base, scoring=True)
     set_index = torch.from_numpy(held_out.set_index).long()
     return lambda logits, _: ("held_out_loss", set_log_loss(logits, set_index, transition), False)
 
@@ -329,9 +331,7 @@ def _check(sets: UnlabeledSets, held_out: UnlabeledSets | None, plan: _Plan) -> 
     """Refuse what cannot be boosted."""
     if plan.max_rounds < 1:
         raise InputError(f"max_rounds must be 1 or more; got {plan.max_rounds}")
-    if plan.method.information is None or not isinstance(
-        plan.method.risk(sets.transition), MeanLoss
-    ):
+    if plan.method.information is None:
         raise InputError(f"boosting cannot learn by {plan.method.name}: {_refuse(plan.method)}")
     if sets.x.ndim != 2 or sets.x.dtype.kind not in "fiub":
         raise InputError(
@@ -361,7 +361,7 @@ def _fit_model(
     **_: Any,
 ) -> Learner:
     """Fit trees, the number of rounds chosen on held-out rows."""
-    kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
+    kept, held_out = _split(sets, method_named(setup.method), setup.seed)
     fit = fit_boosting(
         kept,
         method=setup.method,
@@ -376,6 +376,20 @@ def _fit_model(
     base = method_named(setup.method).base_prior(sets.transition)
     refined = fit.set_priors is not sets.set_priors
     return Learner(setup, fit, base, fit.set_priors, fit.history, refined)
+
+
+def _split(
+    sets: UnlabeledSets, method: Method, seed: int
+) -> tuple[UnlabeledSets, UnlabeledSets | None]:
+    """Hold rows out to choose the number of rounds by: of each set, or those of whole sets."""
+    rng = np.random.default_rng([seed, 4])
+    if method.holds_rows_out:
+        return sets.hold_out(HELD_OUT, rng)
+    present = np.flatnonzero(sets.set_sizes)
+    if len(present) < LEAST_SETS:
+        return sets, None
+    out = np.isin(sets.set_index, rng.permutation(present)[: round(HELD_OUT * len(present))])
+    return sets.rows(~out), sets.rows(out)
 
 
 def _load(

@@ -155,6 +155,8 @@ def choose_l2(
     """
     learned_by = method_named(method)
     rule = _RULES[learned_by.assumption.name]
+    if learned_by.batch_by != "rows":  # a set is known as a whole or not at all
+        rule = rule._replace(splits=_split_sets)
     _check_sets(sets)
     if len(sets) > CHOICE_ROWS:
         _, sets = sets.hold_out(CHOICE_ROWS / len(sets), rng)

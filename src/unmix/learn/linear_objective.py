@@ -19,6 +19,7 @@ from scipy.special import expit, softmax
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from unmix.core.risks import MeanLoss, Risk
+from unmix.core.set_risks import CountRisk
 from unmix.core.simplex import set_sums
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
@@ -109,6 +110,8 @@ def whole_risk_criterion(risk: Risk) -> Criterion:
     """Return any risk of all rows, which are one block, with its gradient by autograd."""
 
     def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
+        if isinstance(risk, CountRisk):
+            return *risk.value_and_gradient(logits, index), NO_FREE
         z = torch.from_numpy(logits).requires_grad_()
         value = risk(z, torch.from_numpy(index))
         (gradient,) = torch.autograd.grad(value, z)

@@ -11,6 +11,7 @@ import numpy as np
 
 from unmix.core.assumptions import COVARIATE_SHIFT, LABEL_SHIFT, Assumption, assumption_named
 from unmix.core.risks import Risk, mmc_risk, proportion_risk, ssc_mse_risk, ssc_risk, u2_risk
+from unmix.core.set_risks import CountRisk
 from unmix.core.transition import Transition
 from unmix.data.batching import BatchBy
 from unmix.data.wording import nearest
@@ -61,10 +62,11 @@ class Method:
     """Whether set priors with standard errors are learned along with the model."""
     checks_priors: bool = False
     """Whether rows held out are asked, early in training, if the stated priors are right."""
-    information: Callable[[Transition], Callable[[Array], Array]] | None = None
-    """The Hessian of its risk as boosting wants it; without it trees do not learn by it."""
-    balanced: bool = False
-    """Whether it learns for equal class shares, whatever the target prior."""
+    information: Callable[[Transition], Callable[[Array, Array], Array]] | None = None
+    """From logits and set index to the Hessian of its risk as boosting wants it; without it trees
+    do not learn by it."""
+    prior: Callable[[Transition], Array] | None = None
+    """The class prior at which its logits hold, if not that of its assumption."""
     paper_rates: tuple[float, float] = (1e-4, 1e-5)
     """Learning rates of Appendix B: for the MLP, for ResNet-32."""
     longer: int | None = None
@@ -72,9 +74,36 @@ class Method:
 
     def base_prior(self, transition: Transition) -> Array:
         """Return the class prior (K,) at which a model trained by it states its logits."""
-        if self.balanced:
-            return np.full(transition.num_classes, 1 / transition.num_classes)
-        return self.assumption.base_prior(transition)
+        return (self.prior or self.assumption.base_prior)(transition)
+
+    @property
+    def holds_rows_out(self) -> bool:
+        """Whether some rows of each set can be held out to choose an epoch or a round.
+
+        Not if it matches the shares or counts of whole sets, which would be broken by it.
+        """
+        return self.assumption.set_posterior and self.batch_by == "rows"
+
+
+def _even(transition: Transition) -> Array:
+    """Return equal class shares, for methods that are balanced whatever the target prior."""
+    return np.full(transition.num_classes, 1 / transition.num_classes)
+
+
+def _pooled(transition: Transition) -> Array:
+    """Return the pooled prior, at which the likelihood of counts takes its logits."""
+    return transition.pooled.numpy(force=True)
+
+
+def _fisher(transition: Transition) -> Callable[[Array, Array], Array]:
+    """Return the information of a row's set index, which does not depend on its own set."""
+    table = FisherTable(transition)
+    return lambda logits, set_index: table(logits)
+
+
+def _of_counts(transition: Transition) -> Callable[[Array, Array], Array]:
+    """Return the information of the sets' counts."""
+    return CountRisk(transition).row_information
 
 
 _SSC_RATES = (1e-5, 5e-6)
@@ -90,7 +119,7 @@ METHODS: dict[str, Method] = {
             in_auto=True,
             refines=True,
             checks_priors=True,
-            information=FisherTable,
+            information=_fisher,
             paper_rates=_SSC_RATES,
         ),
         Method(
@@ -101,13 +130,22 @@ METHODS: dict[str, Method] = {
             refines=True,
             paper_rates=_SSC_RATES,
         ),
+        Method(
+            "count",
+            "count likelihood",
+            "likelihood of each set's count, for small sets whose counts are known exactly",
+            CountRisk,
+            batch_by="whole sets",
+            information=_of_counts,
+            prior=_pooled,
+        ),
         Method("u2", "U^2", "two sets, unbiased risk", u2_risk),
         Method(
             "u2-b",
             "U^2-b",
             "two sets, balanced risk",
             partial(u2_risk, balanced=True),
-            balanced=True,
+            prior=_even,
         ),
         Method("u2-c", "U^2-c", "two sets, corrected risk", partial(u2_risk, correction=1.0)),
         Method(
@@ -115,7 +153,7 @@ METHODS: dict[str, Method] = {
             "MMC-U^2-b",
             "pairs, balanced risk",
             partial(mmc_risk, balanced=True),
-            balanced=True,
+            prior=_even,
         ),
         Method("mmc-u2", "MMC-U^2", "pairs of sets, unbiased risk", mmc_risk),
         Method("mmc-u2-c", "MMC-U^2-c", "pairs, corrected risk", partial(mmc_risk, correction=1.0)),
@@ -153,7 +191,7 @@ METHODS: dict[str, Method] = {
             "labels as sets with priors 1 and 0: the reference",
             ssc_risk,
             labeled=True,
-            information=FisherTable,
+            information=_fisher,
             paper_rates=_SSC_RATES,
         ),
     )

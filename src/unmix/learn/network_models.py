@@ -82,7 +82,7 @@ def _fit_model(
     method, images = method_named(setup.method), len(sets.row_shape) > 1
     base = method.base_prior(sets.transition)
     kept, held_out = sets, None
-    if method.assumption.set_posterior:
+    if method.holds_rows_out:
         share = HELD_OUT_IMAGES if images else HELD_OUT
         kept, held_out = sets.hold_out(share, np.random.default_rng([setup.seed, 4]))
     module, options = _build(sets, setup, base)

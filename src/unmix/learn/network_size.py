@@ -65,7 +65,7 @@ def recipe_for(
     rows = len(sets)
     epochs = min(epochs or EPOCHS, max(1, round(ENOUGH_ROWS / rows)))
     recipe = replace(RECIPES["fast"], epochs=epochs)
-    if method.batch_by == "sets":
+    if method.batch_by != "rows":
         # Whole sets if they are small: more rows of one set teach nothing, more steps do.
         whole = int(np.clip(np.median(sets.set_sizes[sets.set_sizes > 0]), *ROWS_OF_A_SET))
         return replace(recipe, batch_size=SETS_PER_BATCH * whole)

@@ -24,7 +24,7 @@ from unmix.core.class_shares import ClassShares
 from unmix.core.losses import set_log_loss
 from unmix.core.penalties import vat_penalty
 from unmix.core.transition import Transition
-from unmix.data.batching import row_order
+from unmix.data.batching import batch_edges, row_order
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
@@ -239,8 +239,7 @@ class _Run:
             rng = np.random.default_rng(np.random.SeedSequence([seed, 2, epoch, position]))
             size, by = self.recipe.batch_size, self.method.batch_by
             order = row_order(set_index.numpy(), size, rng, by=by)
-            # Batches of nearly equal size: a last batch of one row would break batch norm.
-            edges = np.linspace(0, len(order), batches + 1).round().astype(int)
+            edges = batch_edges(set_index.numpy()[order], batches, by=by)
             for b in range(first, batches):
                 rows = torch.from_numpy(order[edges[b] : edges[b + 1]])
                 yield x.index_select(0, rows), set_index.index_select(0, rows)

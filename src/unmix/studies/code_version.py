@@ -12,7 +12,18 @@ __all__ = ["CODE", "code_version"]
 
 # What decides the result of a run, beside the cell and torch.
 CODE = {
-    "core": ("class_shares", "losses", "pairing", "penalties", "risks", "transition"),
+    "core": (
+        "class_shares",
+        "count_recursion",
+        "counts",
+        "losses",
+        "pairing",
+        "penalties",
+        "risks",
+        "set_risks",
+        "tilts",
+        "transition",
+    ),
     "data": ("batching", "benchmarks", "draw", "formats", "sets"),
     "learn": (
         "adam",

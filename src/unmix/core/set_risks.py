@@ -1,0 +1,121 @@
+"""Risks of whole sets: what the count of a set says about the logits of its rows.
+
+As a risk of `unmix.core.risks`, a function ``(logits, set_index) -> scalar``, but with its own
+gradient, worked out by numpy in float64 (`unmix.core.counts`). A set of which a batch holds only
+some rows is known less well, and the likelihood knows by how much.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unmix.core.counts import count_hessian, count_nll, count_variance, label_shift_counts
+from unmix.core.transition import Transition, check_logits
+from unmix.errors import InputError
+
+__all__ = ["CountRisk"]
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# A share times the rows of its set that is this near to a whole number is the count of these rows.
+WHOLE = 0.01
+
+
+class CountRisk:
+    """The negative log-likelihood of the sets' counts, per row.
+
+    A stated share that is a whole number of the set's rows is taken as the exact count of these
+    very rows; any other as the rate of a population from which they were drawn.
+
+    Formula (k of the n rows of a set in the batch, logits z at the pooled prior)::
+
+        1 / rows * sum over sets of -log p(count | z)        `unmix.core.counts.count_nll`
+        count exact     c = n pi if k = n; else k pi with the hypergeometric variance
+        rate            k pi with the variance k pi (1 - pi)
+
+    Noisy counts are restated for label shift (`label_shift_counts`): a rate alone then gives
+    surrogate set classification, an exact count more.
+
+    Parameters
+    ----------
+    transition : Transition
+        Made from the rows of each set, not from their weights.
+    """
+
+    def __init__(self, transition: Transition) -> None:
+        if transition.set_rows is None:
+            raise InputError("the count of a set needs its number of rows: pass them as weights")
+        self.transition = transition
+        self.rows = transition.set_rows.numpy(force=True)  # (m,)
+        self.pooled = transition.pooled.numpy(force=True)  # (K,)
+        self.shares = transition.prior_matrix.numpy(force=True)  # (m, K)
+        counts = self.rows[:, None] * self.shares
+        self.exact = (abs(counts - np.rint(counts)) < WHOLE).all(axis=1)  # (m,)
+
+    def __call__(self, logits: Tensor, set_index: Tensor) -> Tensor:
+        """Return the risk of a batch, with its gradient."""
+        check_logits(logits, self.transition)
+        z = logits.detach().double().numpy(force=True)
+        value, gradient = self.value_and_gradient(z, set_index.numpy(force=True))
+        risk: Tensor = _Known.apply(logits, torch.from_numpy(gradient), value)  # type: ignore[no-untyped-call]
+        return risk
+
+    def value_and_gradient(
+        self, logits: FloatArray, set_index: IntArray
+    ) -> tuple[float, FloatArray]:
+        """Return the risk of rows and its derivative by their logits."""
+        position, counts, variances = self._evidence(logits, set_index)
+        values, gradient = count_nll(logits, position, counts, variances)
+        return float(values.sum()) / len(logits), gradient / len(logits)
+
+    def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return the derivative of the sum over sets by the logits, for boosting."""
+        position, counts, variances = self._evidence(logits, set_index)
+        return count_nll(logits, position, counts, variances)[1]
+
+    def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return a positive diagonal in the place of the Hessian, for boosting."""
+        position, counts, variances = self._evidence(logits, set_index)
+        return count_hessian(logits, position, counts, variances)
+
+    def _evidence(
+        self, logits: FloatArray, set_index: IntArray
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return the sets at hand as 0, 1, ... row by row, and their counts and variances."""
+        present, position, here = np.unique(set_index, return_inverse=True, return_counts=True)
+        rows, shares, exact = self.rows[present], self.shares[present], self.exact[present]
+        pooled: Any = self.pooled
+        if logits.ndim == 1:
+            shares, pooled = shares[:, 1], pooled[1]
+        expected = _by_set(here, shares) * shares
+        drawn = count_variance(here, shares, drawn_from=np.maximum(rows, here))
+        sampled = count_variance(here, shares, population=True)
+        variances = np.where(_by_set(exact, shares), drawn, sampled)
+        counts, variances = label_shift_counts(expected, variances, here, pooled)
+        return position, counts, variances
+
+
+def _by_set(values: Any, shares: FloatArray) -> Any:
+    """Return one value per set in a shape that goes with shares (m,) or (m, K)."""
+    return values if shares.ndim == 1 else values[:, None]
+
+
+class _Known(torch.autograd.Function):
+    """A scalar whose gradient by the logits is known already."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, gradient: Tensor, value: float) -> Tensor:
+        """Return the value as a tensor."""
+        ctx.gradient = gradient.to(logits.dtype).to(logits.device)
+        return logits.new_tensor(value)
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, None, None]:
+        """Pass the gradient on."""
+        return outputs[0] * ctx.gradient, None, None
