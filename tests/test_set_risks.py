@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -101,8 +103,7 @@ def test_batches_of_whole_sets_cut_none(size, batch):
     edges = batch_edges(set_index[order], batches, by="whole sets")
     assert (edges[0], edges[-1]) == (0, len(order))
     counts = [
-        np.bincount(set_index[order[a:b]], minlength=50)
-        for a, b in zip(edges[:-1], edges[1:], strict=True)
+        np.bincount(set_index[order[a:b]], minlength=50) for a, b in itertools.pairwise(edges)
     ]
     assert set(np.unique(counts)) == {0, size}
     assert min(np.diff(edges)) >= size
@@ -112,7 +113,7 @@ def test_sets_larger_than_a_batch_come_in_pieces_and_batches_hold_several():
     set_index = np.repeat(np.arange(6), 1000)
     order = row_order(set_index, 256, np.random.default_rng(0), by="whole sets")
     edges = batch_edges(set_index[order], 24, by="whole sets")
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
+    for a, b in itertools.pairwise(edges):
         assert len(np.unique(set_index[order[a:b]])) > 1
         assert 200 < b - a < 320
 
@@ -127,7 +128,9 @@ def test_exact_counts_of_small_random_sets_teach_more_than_their_rates(model):
     priors = dict(enumerate(np.bincount(sets, labels[train]) / 8))
     auc = {}
     for method in ("ssc", "count"):
-        clf = UnmixClassifier(priors, model=model, method=method, epochs=40, random_state=0)
+        clf = UnmixClassifier(
+            priors, model=model, method=method, epochs=40, hide_sets=False, random_state=0
+        )
         clf.fit(x[train], sets)
         auc[method] = roc_auc_score(labels[400:], clf.decision_function(x[400:]))
     assert auc["count"] > 0.97

@@ -17,9 +17,7 @@ from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.evaluate import Evaluation, evaluate
 from unmix.assess.prevalence import Prevalence, prevalence
 from unmix.core.assumptions import Assumption
-from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors, match_sets
-from unmix.data.wording import listed
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.choose import BASELINE, LEAST_SETS
 from unmix.learn.estimator import SetClassifier
@@ -123,7 +121,7 @@ def evaluate_classifier(
     labels : array, shape (n,), optional
         Classes of the rows, if the user has them: for comparison only.
     """
-    priors = _priors_of(clf) if priors is None else _in_class_order(clf, priors)
+    priors = _priors_of(clf) if priors is None else clf.in_class_order(priors)
     set_index, used = match_sets(sets, priors, unused="drop")
     priors = priors.keep(used)
     return _evaluate(clf, X, set_index, priors, labels)
@@ -260,22 +258,6 @@ def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = 
 def _priors_of(clf: SetClassifier) -> Priors:
     """Return the stated priors of training."""
     return Priors(clf.set_ids_, clf.shares_, source="the model")
-
-
-def _in_class_order(clf: SetClassifier, priors: Priors) -> Priors:
-    """Return the user's priors with the classes in the order of the model."""
-    names = [str(c) for c in clf.classes_]
-    given = None if priors.classes is None else [str(c) for c in priors.classes]
-    if given is None and names == ["0", "1"]:
-        return priors
-    if given is None or sorted(given) != sorted(names):
-        said = "one share per set" if given is None else f"shares of {listed(given)}"
-        raise InputError(
-            f"{priors.source} gives {said}, and the classes of the model are {listed(names, 10)}; "
-            "give one column of shares for each, with its name"
-        )
-    shares = ClassShares(priors.set_priors.matrix[:, [given.index(name) for name in names]])
-    return replace(priors, set_priors=shares.of_positives(), classes=tuple(names))
 
 
 def _target(clf: SetClassifier) -> Any:

@@ -8,11 +8,12 @@ accuracy without labels, and the words for people all stand here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from unmix.core.set_effects import effect_size, inside_shares, known_set_offsets
 from unmix.core.shares import share_by_likelihood, share_by_mean, share_interval
 from unmix.core.transition import Transition
 from unmix.errors import InputError
@@ -21,6 +22,7 @@ __all__ = [
     "ASSUMPTIONS",
     "COVARIATE_SHIFT",
     "LABEL_SHIFT",
+    "SET_EFFECTS",
     "Assumption",
     "ShareEstimate",
     "assumption_named",
@@ -47,6 +49,11 @@ ShareRule = Callable[[FloatArray, IntArray, int, FloatArray], tuple[FloatArray, 
 IntervalRule = Callable[[FloatArray, IntArray, int, FloatArray, float], tuple[FloatArray, ...]]
 
 
+# (logits, set_index, shares of the sets (m, K), prior of the logits (K,)) -> logits of the rows in
+# sets with these shares
+KnownSetRule = Callable[[FloatArray, IntArray, FloatArray, FloatArray], FloatArray]
+
+
 @dataclass(frozen=True)
 class Assumption:
     """What is the same in all sets."""
@@ -64,6 +71,8 @@ class Assumption:
     share_rule: ShareRule
     how: str
     """How the share of a set is found, in words."""
+    known_set: KnownSetRule
+    """How the logits of rows move when the share of their set is known."""
     profile: IntervalRule | None = None
     """A better interval than share +- z standard errors, where there is one (two classes)."""
     profile_how: str = ""
@@ -112,6 +121,25 @@ def _by_mean(
     return share_by_mean(logits, set_index, num_sets)
 
 
+def _at_own_prior(
+    logits: FloatArray, set_index: IntArray, shares: FloatArray, prior: FloatArray
+) -> FloatArray:
+    """Move each row to the class prior of its set: a shift by log(share / prior)."""
+    rows = np.bincount(set_index, minlength=len(shares))
+    shift = np.log(inside_shares(shares, rows)) - np.log(prior)  # (m, K)
+    moved = shift[:, 1] - shift[:, 0] if logits.ndim == 1 else shift
+    return np.asarray(logits + moved[set_index])
+
+
+def _with_own_effect(
+    logits: FloatArray, set_index: IntArray, shares: FloatArray, prior: FloatArray
+) -> FloatArray:
+    """Add the expected effect of each set, with effects as large as these sets speak for."""
+    stated = shares[:, 1] if logits.ndim == 1 else shares
+    tau = effect_size(logits, set_index, stated)
+    return np.asarray(logits + known_set_offsets(logits, set_index, stated, tau)[set_index])
+
+
 LABEL_SHIFT = Assumption(
     name="label shift",
     shared="sets share what each class looks like (label shift)",
@@ -119,6 +147,7 @@ LABEL_SHIFT = Assumption(
     at_target=True,
     set_posterior=True,
     share_rule=share_by_likelihood,
+    known_set=_at_own_prior,
     how="maximum likelihood",
     profile=share_interval,
     profile_how="profile-likelihood interval",
@@ -130,9 +159,18 @@ COVARIATE_SHIFT = Assumption(
     at_target=False,
     set_posterior=False,
     share_rule=_by_mean,
+    known_set=_with_own_effect,
     how="mean predicted probability",
 )
-ASSUMPTIONS = {assumption.name: assumption for assumption in (LABEL_SHIFT, COVARIATE_SHIFT)}
+SET_EFFECTS = replace(
+    COVARIATE_SHIFT,
+    name="set effects",
+    shared=(
+        "sets share how class depends on the features, up to an effect of each set (covariate "
+        "shift with set effects)"
+    ),
+)
+ASSUMPTIONS = {row.name: row for row in (LABEL_SHIFT, COVARIATE_SHIFT, SET_EFFECTS)}
 
 
 def assumption_named(assumption: str | Assumption) -> Assumption:

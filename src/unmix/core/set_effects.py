@@ -32,6 +32,7 @@ from unmix.core.tilts import (
 from unmix.errors import InputError
 
 __all__ = [
+    "effect_size",
     "fit_tau",
     "inside_shares",
     "known_set_offsets",
@@ -222,6 +223,24 @@ def fit_tau(residuals: npt.ArrayLike, variances: npt.ArrayLike) -> float:
     with np.errstate(divide="ignore", invalid="ignore"):
         without = float(np.sum(b**2 / e + np.log(e))) if len(b) else 0.0
     return 0.0 if without <= found.fun else float(np.exp(found.x))
+
+
+def effect_size(logits: npt.ArrayLike, set_index: npt.ArrayLike, shares: npt.ArrayLike) -> float:
+    """Return the tau that suits the stated shares of these sets best, given their rows' logits.
+
+    Parameters
+    ----------
+    logits : (n,) or (n, K)
+    set_index : (n,)
+    shares : (m,) or (m, K)
+    """
+    offsets, _, totals = total_variances(logits, set_index, shares, 0.0)
+    rows = np.bincount(np.asarray(set_index), minlength=len(offsets)) > 0
+    if offsets.ndim == 1:
+        return fit_tau(offsets[rows], totals[rows])
+    # Directions that vary independently: those of the totals.
+    variances, directions = np.linalg.eigh(totals[rows])
+    return fit_tau(np.einsum("mkl,mk->ml", directions, offsets[rows]), variances)
 
 
 def new_set_probability(

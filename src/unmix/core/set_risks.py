@@ -1,12 +1,13 @@
-"""Risks of whole sets: what the count of a set says about the logits of its rows.
+"""Risks of whole sets: what the count or share of a set says about the logits of its rows.
 
 As a risk of `unmix.core.risks`, a function ``(logits, set_index) -> scalar``, but with its own
-gradient, worked out by numpy in float64 (`unmix.core.counts`). A set of which a batch holds only
-some rows is known less well, and the likelihood knows by how much.
+gradient, worked out by numpy in float64 (`unmix.core.counts`, `unmix.core.set_effects`). A set of
+which a batch holds only some rows is known less well, and the likelihood knows by how much.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,11 @@ import torch
 from torch import Tensor
 
 from unmix.core.counts import count_hessian, count_nll, count_variance, label_shift_counts
+from unmix.core.set_effects import effect_size, set_effect_hessian, set_effect_nll
 from unmix.core.transition import Transition, check_logits
 from unmix.errors import InputError
 
-__all__ = ["CountRisk"]
+__all__ = ["CountRisk", "SetEffectRisk", "SetRisk"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -27,7 +29,84 @@ IntArray = npt.NDArray[np.int64]
 WHOLE = 0.01
 
 
-class CountRisk:
+class SetRisk(ABC):
+    """A risk of whole sets that knows its gradient.
+
+    Parameters
+    ----------
+    transition : Transition
+    """
+
+    def __init__(self, transition: Transition) -> None:
+        self.transition = transition
+        self.shares = transition.prior_matrix.numpy(force=True)  # (m, K)
+
+    def __call__(self, logits: Tensor, set_index: Tensor) -> Tensor:
+        """Return the risk of a batch, with its gradient."""
+        check_logits(logits, self.transition)
+        z = logits.detach().double().numpy(force=True)
+        value, gradient = self.value_and_gradient(z, set_index.numpy(force=True))
+        risk: Tensor = _Known.apply(logits, torch.from_numpy(gradient), value)  # type: ignore[no-untyped-call]
+        return risk
+
+    @abstractmethod
+    def value_and_gradient(
+        self, logits: FloatArray, set_index: IntArray
+    ) -> tuple[float, FloatArray]:
+        """Return the risk of rows and its derivative by their logits."""
+
+    @abstractmethod
+    def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return the derivative of the sum over sets by the logits, for boosting."""
+
+    @abstractmethod
+    def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return a positive diagonal in the place of the Hessian, for boosting."""
+
+    def stated(self, present: IntArray, logits: FloatArray) -> FloatArray:
+        """Return the stated shares of some sets in the shape of logits: (m,) or (m, K)."""
+        return self.shares[present, 1] if logits.ndim == 1 else self.shares[present]
+
+
+class SetEffectRisk(SetRisk):
+    """The negative log density of the sets' shares where each set has an effect of its own.
+
+    Formula: the mean over the sets of `unmix.core.set_effects.set_effect_nll` at the tau that suits
+    these sets best (so that the gradient is that of the minimum over tau).
+    """
+
+    def value_and_gradient(
+        self, logits: FloatArray, set_index: IntArray
+    ) -> tuple[float, FloatArray]:
+        """Return the risk of rows and its derivative by their logits."""
+        arguments, tau = self._evidence(logits, set_index)
+        values, gradient, _ = set_effect_nll(*arguments, tau)
+        return float(values.mean()), gradient / len(values)
+
+    def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return the derivative of the sum over sets by the logits, for boosting."""
+        arguments, tau = self._evidence(logits, set_index)
+        return set_effect_nll(*arguments, tau)[1]
+
+    def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return a positive diagonal in the place of the Hessian, for boosting."""
+        arguments, tau = self._evidence(logits, set_index)
+        return set_effect_hessian(*arguments, tau)
+
+    def tau(self, logits: FloatArray, set_index: IntArray) -> float:
+        """Return the standard deviation of the set effect that suits these rows best."""
+        return self._evidence(logits, set_index)[1]
+
+    def _evidence(
+        self, logits: FloatArray, set_index: IntArray
+    ) -> tuple[tuple[FloatArray, IntArray, FloatArray], float]:
+        """Return logits, the sets at hand as 0, 1, ..., their shares, and the best tau."""
+        present, position = np.unique(set_index, return_inverse=True)
+        arguments = logits, position, self.stated(present, logits)
+        return arguments, effect_size(*arguments)
+
+
+class CountRisk(SetRisk):
     """The negative log-likelihood of the sets' counts, per row.
 
     A stated share that is a whole number of the set's rows is taken as the exact count of these
@@ -51,20 +130,11 @@ class CountRisk:
     def __init__(self, transition: Transition) -> None:
         if transition.set_rows is None:
             raise InputError("the count of a set needs its number of rows: pass them as weights")
-        self.transition = transition
+        super().__init__(transition)
         self.rows = transition.set_rows.numpy(force=True)  # (m,)
         self.pooled = transition.pooled.numpy(force=True)  # (K,)
-        self.shares = transition.prior_matrix.numpy(force=True)  # (m, K)
         counts = self.rows[:, None] * self.shares
         self.exact = (abs(counts - np.rint(counts)) < WHOLE).all(axis=1)  # (m,)
-
-    def __call__(self, logits: Tensor, set_index: Tensor) -> Tensor:
-        """Return the risk of a batch, with its gradient."""
-        check_logits(logits, self.transition)
-        z = logits.detach().double().numpy(force=True)
-        value, gradient = self.value_and_gradient(z, set_index.numpy(force=True))
-        risk: Tensor = _Known.apply(logits, torch.from_numpy(gradient), value)  # type: ignore[no-untyped-call]
-        return risk
 
     def value_and_gradient(
         self, logits: FloatArray, set_index: IntArray
@@ -89,10 +159,8 @@ class CountRisk:
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the sets at hand as 0, 1, ... row by row, and their counts and variances."""
         present, position, here = np.unique(set_index, return_inverse=True, return_counts=True)
-        rows, shares, exact = self.rows[present], self.shares[present], self.exact[present]
-        pooled: Any = self.pooled
-        if logits.ndim == 1:
-            shares, pooled = shares[:, 1], pooled[1]
+        rows, exact, shares = self.rows[present], self.exact[present], self.stated(present, logits)
+        pooled: Any = self.pooled[1] if logits.ndim == 1 else self.pooled
         expected = _by_set(here, shares) * shares
         drawn = count_variance(here, shares, drawn_from=np.maximum(rows, here))
         sampled = count_variance(here, shares, population=True)

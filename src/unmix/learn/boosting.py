@@ -14,7 +14,6 @@ from typing import Any
 
 import lightgbm as lgb
 import numpy as np
-import torch
 
 from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.losses import set_log_loss
@@ -240,7 +239,7 @@ def _boost(
     objective = _objective(sets, risk, hessian)
     if held_out is not None:
         booster.add_valid(_dataset(held_out, base, parameters, plan, train), "held_out")
-        evaluate = _evaluation(held_out, priors, prior)
+        evaluate = _evaluation(held_out, plan.method, priors, prior)
 
     history: list[dict[str, float]] = []
     best, least = 0, np.inf
@@ -283,12 +282,24 @@ def _objective(
 
 
 def _evaluation(
-    held_out: UnlabeledSets, priors: ClassShares, base: Array
+    held_out: UnlabeledSets, method: Method, priors: ClassShares, base: Array
 ) -> Callable[[Array, Any], tuple[str, float, bool]]:
-    """Return the function from held-out logits, at a base prior, to set log-loss."""
+    """Return the function from held-out logits, at a base prior, to their loss.
+
+    The set log-loss of rows, or what the method itself minimises if whole sets are held out.
+    """
     transition = Transition(priors, held_out.set_sizes, base, scoring=True)
-    set_index = torch.from_numpy(held_out.set_index).long()
-    return lambda logits, _: ("held_out_loss", set_log_loss(logits, set_index, transition), False)
+    set_index = held_out.set_index
+    risk: Any = method.risk(transition)
+
+    def loss(logits: Array, _: Any) -> tuple[str, float, bool]:
+        if method.holds_rows_out:
+            value = set_log_loss(logits, set_index, transition)
+        else:
+            value, _gradient = risk.value_and_gradient(logits, set_index)
+        return "held_out_loss", value, False
+
+    return loss
 
 
 def _dataset(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,8 +22,10 @@ from torch import nn
 
 from unmix.core.class_shares import ClassShares, check_errors, check_prior
 from unmix.core.losses import set_log_loss
+from unmix.core.set_effects import new_set_probability
 from unmix.core.transition import Transition
 from unmix.data.priors import Priors, match_sets
+from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.choose import AUTO, BASELINE, choose_setup
 from unmix.learn.encoding import TableEncoder
@@ -162,13 +165,57 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         view = getattr(self.encoder_, model_row(self.learner_.setup.model).view)
         return move_logits(self.learner_.logits(view(frame)), self.learner_.base_prior, prior)
 
-    def predict_proba(self, X: Any) -> Array:
-        """Return the probability of each class at the target prior, (n, K)."""
-        logits = self.decision_function(X)
-        if logits.ndim == 1:
-            logits = np.stack((np.zeros_like(logits), logits), axis=1)
-        shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-        return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+    def predict_proba(self, X: Any, sets: Any = None, set_priors: Any = None) -> Array:
+        """Return the probability of each class, (n, K).
+
+        Parameters
+        ----------
+        X : rows, as for `fit`
+        sets : array, shape (n,), optional
+            The set id of each row. Then a row is taken as one of a set whose share is known: under
+            label shift at the prior of its set, else with the effect that the share of its set
+            speaks for. If left out, rows are of sets that nobody knows, at the target prior.
+        set_priors : mapping, Series or Priors, optional
+            Shares of these sets, also of sets that were not in training; those of training if left
+            out.
+        """
+        if sets is None:
+            logits, tau = self.decision_function(X), self.learner_.tau
+        else:
+            logits, tau = self._known_set_logits(X, sets, set_priors), 0.0
+        if logits.ndim == 2:
+            return new_set_probability(logits, tau)
+        positive = new_set_probability(logits, tau)
+        return np.stack((new_set_probability(-logits, tau), positive), axis=1)
+
+    def _known_set_logits(self, X: Any, sets: Any, set_priors: Any) -> Array:
+        """Return logits of rows in sets whose shares are known."""
+        check_is_fitted(self)
+        if set_priors is None:
+            priors = Priors(self.set_ids_, self.learner_.set_priors, source="the model")
+        else:
+            priors = self.in_class_order(Priors.of(set_priors))
+        set_index, _ = match_sets(sets, priors, unused="keep")
+        base = self.learner_.base_prior
+        logits = self.logits_at(X, base)
+        _check_lengths(len(logits), set_index)
+        assumption = self.method_row_.assumption
+        return assumption.known_set(logits, set_index, priors.set_priors.matrix, base)
+
+    def in_class_order(self, priors: Priors) -> Priors:
+        """Return the user's priors with the classes in the order of the model."""
+        names = [str(c) for c in self.classes_]
+        given = None if priors.classes is None else [str(c) for c in priors.classes]
+        if given is None and names == ["0", "1"]:
+            return priors
+        if given is None or sorted(given) != sorted(names):
+            said = "one share per set" if given is None else f"shares of {listed(given)}"
+            raise InputError(
+                f"{priors.source} gives {said}, and the classes of the model are "
+                f"{listed(names, 10)}; give one column of shares for each, with its name"
+            )
+        shares = ClassShares(priors.set_priors.matrix[:, [given.index(name) for name in names]])
+        return replace(priors, set_priors=shares.of_positives(), classes=tuple(names))
 
     def predict(self, X: Any) -> Array:
         """Return the more probable class of each row, (n,)."""

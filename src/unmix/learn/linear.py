@@ -16,7 +16,7 @@ import torch
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from unmix.core.assumptions import COVARIATE_SHIFT, LABEL_SHIFT
+from unmix.core.assumptions import COVARIATE_SHIFT
 from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.losses import set_log_loss
 from unmix.core.transition import Transition
@@ -154,7 +154,7 @@ def choose_l2(
         One of the candidates; the largest of those that do equally well.
     """
     learned_by = method_named(method)
-    rule = _RULES[learned_by.assumption.name]
+    rule = _RULES[learned_by.assumption.set_posterior]
     if learned_by.batch_by != "rows":  # a set is known as a whole or not at all
         rule = rule._replace(splits=_split_sets)
     _check_sets(sets)
@@ -254,15 +254,15 @@ def _check_sets(sets: Sets) -> None:
 
 
 class _Rule(NamedTuple):
-    """How the strength of the penalty is chosen under an assumption."""
+    """How the strength of the penalty is chosen, by whether rows have a set posterior."""
 
     splits: Callable[[UnlabeledSets, np.random.Generator], Splits]
     judge: Callable[[LinearFit, UnlabeledSets], float]
 
 
 _RULES = {
-    LABEL_SHIFT.name: _Rule(_split_rows, _set_log_loss),
-    COVARIATE_SHIFT.name: _Rule(_split_sets, _share_error),
+    True: _Rule(_split_rows, _set_log_loss),
+    False: _Rule(_split_sets, _share_error),
 }
 
 

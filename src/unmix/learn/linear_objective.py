@@ -18,8 +18,8 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, softmax
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from unmix.core.risks import MeanLoss, Risk
-from unmix.core.set_risks import CountRisk
+from unmix.core.risks import MeanLoss, Risk, proportion_risk
+from unmix.core.set_risks import SetRisk
 from unmix.core.simplex import set_sums
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
@@ -81,7 +81,7 @@ def criterion_for(
     """
     if refiner is not None:
         return refining_criterion(method, refiner, len(sets), unit)
-    if method.batch_by == "sets":  # it looks at the shares of whole sets
+    if method.risk is proportion_risk:  # here sets that are known better count more
         return proportion_criterion(sets, reliability(sets, errors))
     risk = method.risk(sets.transition)
     if isinstance(risk, MeanLoss):
@@ -110,7 +110,7 @@ def whole_risk_criterion(risk: Risk) -> Criterion:
     """Return any risk of all rows, which are one block, with its gradient by autograd."""
 
     def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
-        if isinstance(risk, CountRisk):
+        if isinstance(risk, SetRisk):
             return *risk.value_and_gradient(logits, index), NO_FREE
         z = torch.from_numpy(logits).requires_grad_()
         value = risk(z, torch.from_numpy(index))

@@ -9,9 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from unmix.core.assumptions import COVARIATE_SHIFT, LABEL_SHIFT, Assumption, assumption_named
+from unmix.core.assumptions import (
+    COVARIATE_SHIFT,
+    LABEL_SHIFT,
+    SET_EFFECTS,
+    Assumption,
+    assumption_named,
+)
 from unmix.core.risks import Risk, mmc_risk, proportion_risk, ssc_mse_risk, ssc_risk, u2_risk
-from unmix.core.set_risks import CountRisk
+from unmix.core.set_risks import CountRisk, SetEffectRisk
 from unmix.core.transition import Transition
 from unmix.data.batching import BatchBy
 from unmix.data.wording import nearest
@@ -106,6 +112,11 @@ def _of_counts(transition: Transition) -> Callable[[Array, Array], Array]:
     return CountRisk(transition).row_information
 
 
+def _of_shares(transition: Transition) -> Callable[[Array, Array], Array]:
+    """Return the information of the shares of sets with effects of their own."""
+    return SetEffectRisk(transition).row_information
+
+
 _SSC_RATES = (1e-5, 5e-6)
 
 METHODS: dict[str, Method] = {
@@ -165,6 +176,15 @@ METHODS: dict[str, Method] = {
             COVARIATE_SHIFT,
             batch_by="sets",
             in_auto=True,
+        ),
+        Method(
+            "set-effects",
+            "set effects",
+            "natural sets: sets share p(class | x) up to an effect of each set",
+            SetEffectRisk,
+            SET_EFFECTS,
+            batch_by="whole sets",
+            information=_of_shares,
         ),
         Method(
             "llp-vat",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import numpy as np
 
 from unmix.core.class_shares import ClassShares
+from unmix.core.set_risks import SetEffectRisk
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.data.wording import nearest
@@ -135,6 +136,8 @@ class Learner:
     history: list[dict[str, float]]
     refined: bool = False
     """Whether the set priors were learned along with the model."""
+    tau: float = 0.0
+    """Standard deviation of the set effect, if the method knows one."""
     noticed_error: float = 0.0
     """How far off rows held out said that the stated priors are; 0 if nobody asked."""
 
@@ -209,7 +212,11 @@ def fit_learner(
         error = noticed_error(rows.part(0), setup, row, **options)
         options["prior_errors"] = error or None
         return replace(row.fit(rows, setup, **options), noticed_error=error)
-    return row.fit(rows, setup, check_priors=check_priors, **options)
+    learner = row.fit(rows, setup, check_priors=check_priors, **options)
+    part, risk = rows.part(0), method_named(setup.method).risk(sets.transition)
+    if not isinstance(risk, SetEffectRisk):
+        return learner
+    return replace(learner, tau=risk.tau(learner.logits(part.x), part.set_index))
 
 
 def move_logits(logits: Array, from_prior: Array, to_prior: Array) -> Array:

@@ -111,7 +111,8 @@ def _fit_model(
     fit = NetworkFit(trained.selected, options)
     refined = trained.set_priors is not sets.set_priors
     noticed = found.get("noticed_error", 0.0)
-    return Learner(setup, fit, base, trained.set_priors, trained.history, refined, noticed)
+    learner = Learner(setup, fit, base, trained.set_priors, trained.history, refined)
+    return replace(learner, noticed_error=noticed)
 
 
 def augment_of(row_shape: tuple[int, ...], setup: Setup) -> Augment | None:

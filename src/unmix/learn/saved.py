@@ -169,6 +169,7 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "set_priors": learner.set_priors.tolist(),
         "refined": learner.refined,
         "noticed_error": learner.noticed_error,
+        "tau": learner.tau,
         "prior_errors": None if clf.prior_errors_ is None else clf.prior_errors_.tolist(),
         "set_sizes": clf.set_sizes_.tolist(),
         "target_prior": clf.target_prior_.tolist(),
@@ -259,8 +260,8 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
     fit = row.load(state["fit"], weights, base, refined)
     # Folders of 0.1 do not say, and refined whenever there were errors to refine by.
     told = state.get("refined", errors is not None and method.refines)
-    noticed = float(state.get("noticed_error", 0.0))
-    clf.learner_ = Learner(setup, fit, base, refined, state["history"], bool(told), noticed)
+    tau, noticed = float(state.get("tau", 0.0)), float(state.get("noticed_error", 0.0))
+    clf.learner_ = Learner(setup, fit, base, refined, state["history"], bool(told), tau, noticed)
     clf.refined_, clf.noticed_error_ = clf.learner_.refined, clf.learner_.noticed_error
     return clf
 

@@ -1,0 +1,145 @@
+"""Rows of sets whose share is known are predicted better than rows of sets that nobody knows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from test_estimator import label_shift
+from unmix import UnmixClassifier
+from unmix.core.set_effects import new_set_probability
+from unmix.data.priors import Priors
+from unmix.errors import InputError
+
+
+def natural_sets(tau=0.8, num_sets=60, rows=150, dim=4, seed=0):
+    """Sets that differ in their rows and by an effect of their own: x, ids, labels, priors."""
+    rng = np.random.default_rng(seed)
+    index = np.repeat(np.arange(num_sets), rows)
+    x = rng.normal(scale=0.5, size=(num_sets, dim))[index] + rng.normal(size=(len(index), dim))
+    effect = rng.normal(scale=tau, size=num_sets)[index]
+    logits = x @ np.linspace(1.0, -1.0, dim) - 0.3 + effect
+    labels = rng.random(len(index)) < 1 / (1 + np.exp(-logits))
+    shares = np.bincount(index, labels) / rows
+    names = np.array([f"n{j}" for j in range(num_sets)])
+    return (
+        pd.DataFrame(x, columns=list("abcdefgh")[:dim]),
+        names[index],
+        labels,
+        dict(zip(names, shares, strict=True)),
+    )
+
+
+SET_EFFECTS = {
+    "model": "linear",
+    "method": "set-effects",
+    "l2": 1e-3,
+    "hide_sets": False,
+    "random_state": 0,
+}
+
+
+def brier(probability, labels):
+    return np.mean((probability[:, 1] - labels) ** 2)
+
+
+@pytest.mark.parametrize("model", ["linear", "boosting"])
+def test_under_label_shift_a_known_share_is_the_prior_of_its_rows(model):
+    x, sets, _, priors = label_shift()
+    test_x, test_sets, test_labels, _ = label_shift(seed=0, rows=300)  # other rows, same priors
+    clf = UnmixClassifier(priors, model=model, method="ssc", random_state=0, hide_sets=False).fit(
+        x, sets
+    )
+    new, known = clf.predict_proba(test_x), clf.predict_proba(test_x, sets=test_sets)
+    np.testing.assert_allclose(known.sum(axis=1), 1)
+    assert brier(known, test_labels) < brier(new, test_labels) - 0.005
+    own = np.array([priors[s] for s in test_sets])
+    shift = np.log(own / (1 - own)) - np.log(clf.target_prior_[1] / clf.target_prior_[0])
+    expected = 1 / (1 + np.exp(-clf.decision_function(test_x) - shift))
+    np.testing.assert_allclose(known[:, 1], expected, atol=1e-9)
+
+
+def test_set_effects_are_learned_and_help_rows_of_known_sets():
+    x, sets, labels, priors = natural_sets()
+    clf = UnmixClassifier(priors, **SET_EFFECTS).fit(x, sets)
+    assert clf.learner_.tau == pytest.approx(0.8, abs=0.25)
+    assert not clf.refined_
+    new, known = clf.predict_proba(x), clf.predict_proba(x, sets=sets)
+    share = np.array([priors[s] for s in sets])
+    assert brier(known, labels) < brier(new, labels) - 0.01
+    assert brier(known, labels) < np.mean((share - labels) ** 2) - 0.02
+    means = pd.Series(known[:, 1]).groupby(sets).mean()
+    assert np.abs(means - pd.Series(priors)).mean() < 0.01  # nearly the stated shares
+
+
+def test_a_new_set_is_averaged_over_its_effect():
+    x, sets, _, priors = natural_sets(tau=1.5)
+    clf = UnmixClassifier(priors, **SET_EFFECTS).fit(x, sets)
+    logits, tau = clf.decision_function(x), clf.learner_.tau
+    assert tau > 1
+    got = clf.predict_proba(x)[:, 1]
+    np.testing.assert_allclose(got, new_set_probability(logits, tau), atol=1e-12)
+    test_x, _, test_labels, _ = natural_sets(tau=1.5, seed=1)
+    plain = 1 / (1 + np.exp(-clf.decision_function(test_x)))
+    assert brier(clf.predict_proba(test_x), test_labels) < np.mean((plain - test_labels) ** 2)
+
+
+def test_sets_that_were_not_in_training_bring_their_own_shares():
+    x, sets, _, priors = natural_sets()
+    clf = UnmixClassifier(priors, **SET_EFFECTS).fit(x, sets)
+    test_x, test_sets, test_labels, test_priors = natural_sets(seed=5)
+    renamed = np.array([f"new {name[1:]}" for name in test_sets])
+    shares = {f"new {name[1:]}": share for name, share in test_priors.items()}
+    with pytest.raises(InputError, match="no prior in the model"):
+        clf.predict_proba(test_x, sets=renamed)
+    known = clf.predict_proba(test_x, sets=renamed, set_priors=shares)
+    assert brier(known, test_labels) < brier(clf.predict_proba(test_x), test_labels) - 0.01
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_shares_of_nothing_and_of_everything_stay_finite(share):
+    x, sets, _, priors = label_shift(num_sets=6, rows=100)
+    clf = UnmixClassifier(
+        priors, model="linear", method="ssc", random_state=0, hide_sets=False
+    ).fit(x, sets)
+    known = clf.predict_proba(x, sets=sets, set_priors=priors | {"set 0": share})
+    assert np.isfinite(known).all()
+    assert abs(known[sets == "set 0", 1].mean() - share) < 0.05
+
+
+def test_three_classes_of_known_sets():
+    rng = np.random.default_rng(0)
+    names = ["red", "green", "blue"]
+    shares = rng.dirichlet(np.ones(3), size=10)
+    priors = {j: dict(zip(names, row, strict=True)) for j, row in enumerate(shares)}
+    sets = np.repeat(np.arange(10), 400)
+    classes = np.array([rng.choice(3, p=shares[j]) for j in sets])
+    x = np.array([[1.5, 0], [-1, 1], [-1, -1]])[classes] + rng.normal(size=(len(sets), 2))
+    for method in ("ssc", "set-effects"):
+        clf = UnmixClassifier(
+            priors, model="linear", method=method, l2=1e-3, random_state=0, hide_sets=False
+        ).fit(x, sets)
+        new = clf.predict_proba(x).argmax(axis=1) == classes
+        known = clf.predict_proba(x, sets=sets).argmax(axis=1) == classes
+        assert known.mean() > new.mean() + 0.02, method
+    swapped = {j: {c: p[c] for c in reversed(names)} for j, p in priors.items()}
+    given = clf.predict_proba(x, sets=sets, set_priors=Priors.from_mapping(swapped))
+    np.testing.assert_allclose(given, clf.predict_proba(x, sets=sets))
+
+
+def test_a_saved_model_knows_its_set_effect(tmp_path):
+    x, sets, _, priors = natural_sets()
+    clf = UnmixClassifier(priors, **SET_EFFECTS).fit(x, sets)
+    clf.save(tmp_path / "model")
+    back = UnmixClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(back.predict_proba(x), clf.predict_proba(x))
+    np.testing.assert_array_equal(back.predict_proba(x, sets=sets), clf.predict_proba(x, sets=sets))
+
+
+@pytest.mark.parametrize("model", ["boosting", "mlp"])
+def test_trees_and_networks_learn_with_set_effects(model):
+    x, sets, labels, priors = natural_sets(num_sets=80, rows=60)
+    options = SET_EFFECTS | {"model": model, "l2": None, "epochs": 15}
+    clf = UnmixClassifier(priors, **options).fit(x, sets)
+    assert roc_auc_score(labels, clf.decision_function(x)) > 0.7
+    assert brier(clf.predict_proba(x, sets=sets), labels) < brier(clf.predict_proba(x), labels)
