@@ -1,4 +1,4 @@
-"""Small sets with exact counts (MNIST, even or odd): the count likelihood beside ssc and proportion.
+"""Small sets with exact counts (MNIST, even or odd): count likelihood, ssc and proportion.
 
     python benchmarks/small_sets.py [--models mlp,linear,boosting]
 
@@ -9,13 +9,12 @@ percent over seeds 0, 1 and 2, and the same model with all labels.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 
 import numpy as np
 import torch
-from measuring import write_results
+from measuring import parse_options, write_results
 
 from unmix import UnmixClassifier
 from unmix.data.benchmarks import load_benchmark
@@ -50,10 +49,7 @@ def principal(mnist, components=64):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", default="mlp,linear,boosting")
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    options = parser.parse_args()
+    options = parse_options("small_sets", models="mlp,linear,boosting", kinds=",".join(KINDS))
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     mnist = load_benchmark("mnist")
@@ -84,7 +80,7 @@ def main():
                 }
                 found.append(row)
                 print(row, flush=True)
-    write_results("small_sets", found)
+    write_results(options, {"runs": found})
 
 
 if __name__ == "__main__":
