@@ -70,22 +70,25 @@ def test_auto_finds_covariate_shift_and_beats_ssc():
     x, sets, labels, priors = covariate_shift()
     clf = UnmixClassifier(priors, model="linear", random_state=0).fit(x, sets)
     errors = clf.leave_sets_out_
-    assert clf.method_ == "proportion"
-    assert errors["proportion"] < errors["baseline"]
-    assert errors["proportion"] < errors["ssc"]
+    assert clf.method_ == "set-effects"
+    assert errors["set-effects"] < errors["baseline"]
+    assert errors["set-effects"] < errors["ssc"]
+    assert clf.gains_["set-effects"].shown
+    assert clf.gains_["set-effects"].gain > clf.gains_["ssc"].gain
     ssc = UnmixClassifier(priors, model="linear", method="ssc", random_state=0).fit(x, sets)
     auc = {c.method_: roc_auc_score(labels, c.decision_function(x)) for c in (clf, ssc)}
     supervised = LogisticRegression().fit(x, labels)
     best = roc_auc_score(labels, supervised.decision_function(x))
-    assert auc["proportion"] > best - 0.02
-    assert auc["proportion"] > auc["ssc"]
+    assert auc["set-effects"] > best - 0.02
+    assert auc["set-effects"] > auc["ssc"]
 
 
 def test_auto_finds_label_shift():
     x, sets, _, priors = label_shift()
     clf = UnmixClassifier(priors, model="linear", random_state=0).fit(x, sets)
     assert clf.method_ == "ssc"
-    assert set(clf.leave_sets_out_) == {"ssc", "proportion", "baseline"}
+    assert set(clf.leave_sets_out_) == {"ssc", "set-effects", "baseline"}
+    assert clf.gains_["ssc"].z > clf.gains_["ssc"].threshold
 
 
 def test_sets_that_cannot_answer_are_said_to_in_plain_words():
@@ -241,7 +244,11 @@ def test_set_ids_are_any_hashable():
         ({"target_prior": 1.5}, InputError, "target_prior must lie strictly"),
         ({"prior_error": -1}, InputError, "prior_error"),
         ({"prior_error": {"set 0": 0.1}}, InputError, "prior_error has no entry for set 'set 1'"),
-        ({"model": "boosting", "method": "proportion"}, InputError, "boosting learns by ssc only"),
+        (
+            {"model": "boosting", "method": "proportion"},
+            InputError,
+            "boosting learns by ssc, count, set-effects only",
+        ),
         ({"set_priors": None, "method": "proportion"}, InputError, "needs set_priors"),
     ],
 )

@@ -245,6 +245,8 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.files",
         "unmix.core.assumptions",
         "unmix.core.roots",
+        "unmix.core.set_effects",
+        "unmix.core.share_density",
         "unmix.core.shares",
         "unmix.core.simplex",
         "unmix.studies.code_version",

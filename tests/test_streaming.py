@@ -17,7 +17,7 @@ from unmix.data.tables import open_table
 from unmix.errors import InputError
 from unmix.learn import linear_objective, network_size, streaming, table_source, training
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.choose import leave_sets_out
+from unmix.learn.choose import score_on_sets
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.linear import fit_linear
 from unmix.learn.models import Setup, fit_learner
@@ -298,10 +298,11 @@ def test_rows_can_be_held_out_of_sets_of_one_row_each():
 
 
 def test_hidden_sets_of_one_row_are_judged_together():
-    errors = leave_sets_out({"linear": sets_of_one_row()}, [Setup("linear", "ssc", l2=1e-3)])
+    (found,) = score_on_sets({"linear": sets_of_one_row()}, [Setup("linear", "ssc", l2=1e-3)])
     # A share seen in 20 rows is off by 0.1 with labels; single rows would be off by 0.45.
-    assert errors["ssc"] < 0.85 * errors["baseline"]
-    assert errors["baseline"] == pytest.approx(0.8 / 12**0.5, rel=0.03)
+    assert found.share_error < 0.85 * found.baseline_error
+    assert found.baseline_error == pytest.approx(0.8 / 12**0.5, rel=0.03)
+    assert found.gain.shown
 
 
 # The command

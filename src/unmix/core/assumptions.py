@@ -14,6 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.core.set_effects import effect_size, inside_shares, known_set_offsets
+from unmix.core.share_density import (
+    ShareResiduals,
+    label_shift_residuals,
+    set_effect_residuals,
+)
 from unmix.core.shares import share_by_likelihood, share_by_mean, share_interval
 from unmix.core.transition import Transition
 from unmix.errors import InputError
@@ -54,6 +59,10 @@ IntervalRule = Callable[[FloatArray, IntArray, int, FloatArray, float], tuple[Fl
 KnownSetRule = Callable[[FloatArray, IntArray, FloatArray, FloatArray], FloatArray]
 
 
+# (logits, set_index, shares of the sets, prior of the logits (K,)) -> residuals of the shares
+ResidualRule = Callable[[FloatArray, IntArray, FloatArray, FloatArray], ShareResiduals]
+
+
 @dataclass(frozen=True)
 class Assumption:
     """What is the same in all sets."""
@@ -71,6 +80,8 @@ class Assumption:
     share_rule: ShareRule
     how: str
     """How the share of a set is found, in words."""
+    residuals: ResidualRule
+    """How far the stated shares of sets are from what their rows say, for the score."""
     known_set: KnownSetRule
     """How the logits of rows move when the share of their set is known."""
     profile: IntervalRule | None = None
@@ -140,6 +151,21 @@ def _with_own_effect(
     return np.asarray(logits + known_set_offsets(logits, set_index, stated, tau)[set_index])
 
 
+def _by_set_effect(
+    logits: FloatArray, set_index: IntArray, shares: FloatArray, prior: FloatArray
+) -> ShareResiduals:
+    """Return the offsets that the stated shares speak for, whatever the prior."""
+    return set_effect_residuals(logits, set_index, shares)
+
+
+def _by_class_prior(
+    logits: FloatArray, set_index: IntArray, shares: FloatArray, prior: FloatArray
+) -> ShareResiduals:
+    """Return stated shares against those of maximum likelihood."""
+    target = prior[1] if logits.ndim == 1 else prior
+    return label_shift_residuals(logits, set_index, shares, target)
+
+
 LABEL_SHIFT = Assumption(
     name="label shift",
     shared="sets share what each class looks like (label shift)",
@@ -147,6 +173,7 @@ LABEL_SHIFT = Assumption(
     at_target=True,
     set_posterior=True,
     share_rule=share_by_likelihood,
+    residuals=_by_class_prior,
     known_set=_at_own_prior,
     how="maximum likelihood",
     profile=share_interval,
@@ -159,6 +186,7 @@ COVARIATE_SHIFT = Assumption(
     at_target=False,
     set_posterior=False,
     share_rule=_by_mean,
+    residuals=_by_set_effect,
     known_set=_with_own_effect,
     how="mean predicted probability",
 )

@@ -1,28 +1,56 @@
-"""Choosing a method and a model without labels, by hiding sets and by hiding rows.
+"""Choosing a method, a model and a strength without labels: one score on held-out sets.
 
-Which assumption holds? Hide some sets, predict their shares by each method's own rule, and
-compare with the stated shares and with the answer "every set has the pooled prior".
+Hide some sets, and ask how likely their stated shares are given their rows, under the assumption of
+each candidate, beside the answer "shares scatter about their mean". The gain in log density is one
+scale for everything that is chosen, and for whether anything was learned at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy.stats import norm, t
 
 from unmix.core.losses import set_log_loss
+from unmix.core.set_effects import inside_shares
+from unmix.core.share_density import (
+    ShareResiduals,
+    baseline_residuals,
+    join_residuals,
+    log_density,
+    log_ratios,
+)
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.methods import METHODS, method_named
-from unmix.learn.models import MODELS, Setup, fit_learner, model_row, move_logits, refuse_method
+from unmix.learn.models import (
+    MODELS,
+    Learner,
+    Setup,
+    fit_learner,
+    model_row,
+    move_logits,
+    refuse_method,
+)
 from unmix.learn.training_rows import TrainingRows
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["AUTO", "BASELINE", "best_model", "check_choice", "choose_setup", "leave_sets_out"]
+__all__ = [
+    "AUTO",
+    "BASELINE",
+    "Gain",
+    "HeldOutSets",
+    "Scored",
+    "best_model",
+    "check_choice",
+    "choose_setup",
+    "score_on_sets",
+]
 
 Array = np.ndarray[Any, Any]
 Views = Mapping[str, UnlabeledSets]
@@ -32,6 +60,42 @@ BASELINE = "baseline"
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
+ENOUGH_SETS = 200  # to score by; more would only take longer
+SETS_FOR_STRENGTH = 10  # fewer cannot choose the strength of a penalty
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better a candidate predicts the shares of held-out sets than the baseline does."""
+
+    gain: float
+    """Mean over sets of log density of the stated share, minus that of the baseline."""
+    error: float
+    """Its standard error over sets."""
+    threshold: float
+    """Of z, below which a gain is not shown: a t quantile that allows for the choosing."""
+    tau: float
+    """Standard deviation of what is left of the log-odds of the shares: the set effect."""
+
+    @property
+    def z(self) -> float:
+        """The gain in standard errors."""
+        return self.gain / self.error if self.error > 0 else 0.0
+
+    @property
+    def shown(self) -> bool:
+        """Whether the candidate predicts held-out sets better than chance would."""
+        return self.z >= self.threshold
+
+
+@dataclass(frozen=True)
+class HeldOutSets:
+    """What hiding sets in turn has shown."""
+
+    errors: dict[str, float] = field(default_factory=dict)
+    """Method, and 'baseline', -> error of the predicted share."""
+    gains: dict[str, Gain] = field(default_factory=dict)
+    """Method -> its gain over the baseline."""
 
 
 def choose_setup(
@@ -43,8 +107,8 @@ def choose_setup(
     hide_sets: bool | None = None,
     seed: int = 0,
     **options: Any,
-) -> tuple[Setup, dict[str, float]]:
-    """Return what to fit, and how well the methods in question predict hidden sets.
+) -> tuple[Setup, HeldOutSets]:
+    """Return what to fit, and how well the candidates predict sets that they have not seen.
 
     Parameters
     ----------
@@ -56,20 +120,14 @@ def choose_setup(
     labeled : bool
         Whether the sets are classes: then nothing is hidden, and the method is the first.
     hide_sets : bool, optional
-        Whether sets are hidden in turn. If left out, only where the method is to be chosen or
+        Whether sets are hidden in turn. If left out, only where something is to be chosen or
         a few more fits cost little.
     seed : int
     **options
         Further fields of the setup.
-
-    Returns
-    -------
-    Setup
-    dict
-        As from `leave_sets_out`; empty if no sets were hidden.
     """
     default = next(iter(METHODS))
-    wanted = [name for name, row in METHODS.items() if row.in_auto]
+    wanted = [name for name, row in METHODS.items() if row.in_auto and row.suits(rows.transition)]
     if labeled:
         if method not in (AUTO, default):
             raise InputError(f"method {method!r} needs set_priors: without them sets are labels")
@@ -77,22 +135,68 @@ def choose_setup(
     elif not _is_auto(method):
         wanted = [_checked_method(method)]
     options |= {"seed": seed}
-    if _is_auto(model):
-        model = _auto_model(rows, wanted[0], options, seed)
-    setups = []
-    for name in wanted:
-        # What trees cannot learn by a line can; who asks for both hears that it is impossible.
-        able = not _is_auto(method) or model_row(model).refuse(METHODS[name]) is None
-        setups.append(Setup(model if able else next(iter(MODELS)), name, **options))
-        refuse_method(setups[-1].model, name)
+    setups = [
+        Setup(one, name, **options)
+        for name in wanted
+        for one in _models_for(rows, model, name, only=not _is_auto(method))
+    ]
     if hide_sets is None:
         hide_sets = len(setups) > 1 or model_row(setups[0].model).cheap
-    errors: dict[str, float] = {}
-    if hide_sets and not labeled:
-        views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
-        errors = leave_sets_out(views, setups, categorical=rows.encoder.categorical, seed=seed)
-    # Without enough sets to hide any, the paper's assumption is taken.
-    return min(setups, key=lambda setup: errors.get(setup.method, 0.0)), errors
+    if labeled:
+        return _by_rows(rows, setups, seed), HeldOutSets()
+    if not hide_sets:
+        return setups[0], HeldOutSets()
+    views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
+    found = score_on_sets(views, setups, categorical=rows.encoder.categorical, seed=seed)
+    if not found:
+        # Without enough sets to hide any, the paper's assumption is taken.
+        return _by_rows(rows, setups[: len(setups) // len(wanted)], seed), HeldOutSets()
+    best = max(found, key=lambda entry: entry.gain.gain)
+    # Of each method its best model; the baseline is the same for all.
+    of_method: dict[str, Scored] = {}
+    for entry in found:
+        name = entry.setup.method
+        if name not in of_method or entry.gain.gain > of_method[name].gain.gain:
+            of_method[name] = entry
+    errors = {name: entry.share_error for name, entry in of_method.items()}
+    errors[BASELINE] = best.baseline_error
+    return best.setup, HeldOutSets(errors, {k: entry.gain for k, entry in of_method.items()})
+
+
+def _models_for(
+    rows: TrainingRows, model: str | nn.Module, method: str, *, only: bool
+) -> list[str | nn.Module]:
+    """Return the models to try with a method.
+
+    With `only` the user asked for this very method, and a model that cannot is refused.
+    """
+    if _is_auto(model):
+        return [*_auto_models(rows, method)]
+    if only:
+        refuse_method(model, method)
+    able = model_row(model).refuse(METHODS[method]) is None
+    return [model if able else next(iter(MODELS))]
+
+
+def _auto_models(rows: TrainingRows, method: str) -> list[str]:
+    """Return the models that suit the rows and can learn by the method."""
+    if rows.images:
+        grey = len(rows.x.shape) == 3
+        return [IMAGE_MODELS["grey" if grey else "colour"]]
+    able = [name for name in MODELS if model_row(name).refuse(METHODS[method]) is None]
+    tried = [name for name in able if model_row(name).in_auto] or able[:1]
+    # With few rows trees have nothing to gain over a line; set effects are learned by a line.
+    few = len(rows.x) < LEAST_ROWS_FOR_TREES or not METHODS[method].assumption.set_posterior
+    return tried[:1] if few else tried
+
+
+def _by_rows(rows: TrainingRows, setups: Sequence[Setup], seed: int) -> Setup:
+    """Return the setup that predicts the set of held-out rows best, where no set can be hidden."""
+    if len(setups) < 2:
+        return setups[0]
+    views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
+    name = best_model(views, setups, categorical=rows.encoder.categorical, seed=seed)
+    return next(setup for setup in setups if setup.model_name == name)
 
 
 def check_choice(model: str | nn.Module, method: str) -> None:
@@ -121,31 +225,23 @@ def _checked_method(method: str) -> str:
     return row.name
 
 
-def _auto_model(rows: TrainingRows, method: str, options: dict[str, Any], seed: int) -> str:
-    """Return the model that suits the rows and the method best."""
-    if rows.images:
-        grey = len(rows.x.shape) == 3
-        return IMAGE_MODELS["grey" if grey else "colour"]
-    able = [
-        name
-        for name in MODELS
-        if model_row(name).in_auto and model_row(name).refuse(METHODS[method]) is None
-    ]
-    if not able:  # a penalty, say, that needs a network
-        able = [name for name in MODELS if model_row(name).refuse(METHODS[method]) is None]
-    # Labels say so much about each row that a line rarely loses to it by chance.
-    if len(able) < 2 or len(rows.x) < LEAST_ROWS_FOR_TREES or not model_row(able[0]).in_auto:
-        return able[0]
-    candidates = [Setup(name, method, **options) for name in able]
-    views = {name: rows.in_memory(model_row(name)) for name in able}
-    return best_model(views, candidates, categorical=rows.encoder.categorical, seed=seed)
-
-
 # What model 'auto' means for images: the networks of the paper.
 IMAGE_MODELS = {"grey": "mlp", "colour": "resnet32"}
 
 
-def leave_sets_out(
+@dataclass(frozen=True)
+class Scored:
+    """A setup with its strength chosen, and how well it predicts held-out sets."""
+
+    setup: Setup
+    gain: Gain
+    share_error: float
+    """Root of the mean squared error of the predicted share, over sets by their rows."""
+    baseline_error: float
+    """The same for the answer "every set has the average share"."""
+
+
+def score_on_sets(
     views: Views,
     setups: Sequence[Setup],
     *,
@@ -153,66 +249,138 @@ def leave_sets_out(
     folds: int = 5,
     max_rows: int = 50_000,
     seed: int = 0,
-) -> dict[str, float]:
-    """Return how well each method predicts the share of sets it has not seen.
+) -> list[Scored]:
+    """Hide sets in turn and score how well each setup predicts their stated shares.
 
-    Formula: the root of the mean squared difference between stated and predicted share over all
-    sets, each hidden once, weighted by their rows; K classes: summed over classes. Hidden sets
-    with fewer than 20 rows are taken together with others of similar shares: their union has the
-    mean of their shares, and enough rows to see it.
+    Formula: the log density of the stated share of a hidden set given its rows, under the
+    assumption of the method (`unmix.core.share_density`), minus that of a baseline that knows no
+    rows; mean and standard error over sets. A linear model without a strength is fitted with
+    several, and gets the strongest whose score is within a standard error of the best, paired over
+    sets. Hidden sets with fewer than 20 rows are taken together with others of similar shares.
 
     Parameters
     ----------
     views : mapping from a model name to UnlabeledSets
         The same rows, as each model takes them.
     setups : sequence of Setup
-        One per method.
     categorical : sequence of int
         Categorical columns of views for models that know categories.
     folds : int
-        Parts into which the sets are divided.
+        Parts into which the sets are divided, each spanning the range of the shares.
     max_rows : int
-        Larger data are thinned to this, inside each set.
+        Larger data are thinned to this: by whole sets first, then inside each set.
 
     Returns
     -------
-    dict
-        From method, and 'baseline', to error; empty if there are too few sets to hide any.
+    list of Scored
+        In the order of the setups; empty if there are too few sets to hide any.
     """
     rng = np.random.default_rng([seed, 5])
     views = _thinned(views, setups, max_rows, rng)
     first = views[setups[0].model_name]
     present = first.set_sizes.nonzero()[0]
     if len(present) < LEAST_SETS:
-        return {}
-    stated = first.set_priors.matrix
+        return []
+    paths = [_strengths(setup, len(present)) for setup in setups]
+    kept_residuals: list[list[list[ShareResiduals]]] = [[[] for _ in path] for path in paths]
+    squares = [[0.0] * len(path) for path in paths]
+    baseline, baseline_square = [], 0.0
+    matrix = first.set_priors.matrix
     # Two classes have one share each: the other is its complement, not a second error.
-    columns = slice(1, 2) if stated.shape[1] == 2 else slice(None)
-    errors = dict.fromkeys((*_names(setups), BASELINE), 0.0)
-    for hidden in _folds(stated, present, min(folds, len(present)), rng):
-        mask = np.isin(first.set_index, hidden)
-        number = _joined(stated, first.set_sizes, hidden)
-        rows = np.bincount(number[first.set_index[mask]])
-        sums = [np.bincount(number[hidden], (first.set_sizes * s)[hidden]) for s in stated.T]
-        truth = np.stack(sums, axis=1) / rows[:, None]  # (joined sets, K)
-        predicted: dict[str, Array] = {}
+    columns = slice(1, 2) if matrix.shape[1] == 2 else slice(None)
+    for hidden in _folds(matrix, present, min(folds, len(present)), rng):
+        fold = _Fold(first, hidden)
         try:
-            for setup in setups:
-                view = views[setup.model_name]
-                kept = _only(view, ~mask)
-                learner = fit_learner(kept, setup, categorical=categorical)
-                logits = learner.logits(view.x[mask])
-                index = number[view.set_index[mask]]
-                assumption = METHODS[setup.method].assumption
-                base = learner.base_prior
-                predicted[setup.method] = assumption.set_shares(logits, index, len(truth), base)
+            for path, residuals, square in zip(paths, kept_residuals, squares, strict=True):
+                learner = None
+                for k, setup in enumerate(path):
+                    learner = fold.fitted(views[setup.model_name], setup, learner, categorical)
+                    shares, found = fold.predicted(views[setup.model_name], setup, learner)
+                    residuals[k].append(found)
+                    square[k] += fold.square_error(shares, columns) / len(first)
         except IdentifiabilityError:  # what remains cannot tell the classes apart
-            return {}
-        predicted[BASELINE] = kept.transition.pooled.numpy()
-        for name, shares in predicted.items():
-            squares = ((shares - truth)[:, columns] ** 2).sum(axis=1)
-            errors[name] += float(rows @ squares) / len(first)
-    return {name: float(np.sqrt(error)) for name, error in errors.items()}
+            return []
+        baseline.append(fold.baseline())
+        baseline_square += fold.square_error(fold.pooled, columns) / len(first)
+    without_rows, _ = log_density(join_residuals(*baseline))
+    scored = []
+    for path, residuals, square in zip(paths, kept_residuals, squares, strict=True):
+        scores = [log_density(join_residuals(*parts)) for parts in residuals]
+        densities = np.stack([density for density, _ in scores])
+        k = _strongest(densities)
+        gain = _gain(densities[k] - without_rows, scores[k][1], len(setups))
+        errors = (float(np.sqrt(value)) for value in (square[k], baseline_square))
+        scored.append(Scored(path[k], gain, *errors))
+    return scored
+
+
+class _Fold:
+    """Some sets hidden from the others."""
+
+    def __init__(self, sets: UnlabeledSets, hidden: Array) -> None:
+        matrix, sizes = sets.set_priors.matrix, sets.set_sizes
+        self.mask = np.isin(sets.set_index, hidden)
+        number = _joined(matrix, sizes, hidden)
+        self.index = number[sets.set_index[self.mask]]
+        self.rows = np.bincount(self.index)
+        sums = [np.bincount(number[hidden], (sizes * share)[hidden]) for share in matrix.T]
+        self.truth = np.stack(sums, axis=1) / self.rows[:, None]  # (joined sets, K)
+        seen = sizes * ~np.isin(np.arange(len(sizes)), hidden)
+        self.pooled = sets.set_priors.pooled(seen)
+        self.seen = inside_shares(matrix[seen > 0], seen[seen > 0])
+
+    def fitted(
+        self, view: UnlabeledSets, setup: Setup, before: Learner | None, categorical: Sequence[int]
+    ) -> Learner:
+        """Fit to the sets that are not hidden, from where a stronger penalty ended."""
+        start = None if before is None else before.fit
+        return fit_learner(_only(view, ~self.mask), setup, categorical=categorical, start=start)
+
+    def predicted(
+        self, view: UnlabeledSets, setup: Setup, learner: Learner
+    ) -> tuple[Array, ShareResiduals]:
+        """Return predicted shares of the hidden sets (m, K), and residuals of the stated ones."""
+        assumption, base = METHODS[setup.method].assumption, learner.base_prior
+        logits = learner.logits(view.x[self.mask])
+        shares = assumption.set_shares(logits, self.index, len(self.truth), base)
+        stated = self.truth[:, 1] if logits.ndim == 1 else self.truth
+        return shares, assumption.residuals(logits, self.index, stated, base)
+
+    def baseline(self) -> ShareResiduals:
+        """Return the residuals of the answer that knows no rows."""
+        return baseline_residuals(self.truth, self.rows, log_ratios(self.seen).mean(axis=0))
+
+    def square_error(self, shares: Array, columns: slice) -> float:
+        """Return the squared error of predicted shares, summed over rows."""
+        return float(self.rows @ ((shares - self.truth)[:, columns] ** 2).sum(axis=1))
+
+
+def _strengths(setup: Setup, num_sets: int) -> list[Setup]:
+    """Return a setup with each strength of the penalty to try, the strongest first.
+
+    A few sets cannot choose between them; each fit then chooses its own.
+    """
+    row = model_row(setup.model)
+    if setup.l2 is not None or not row.penalised or num_sets < SETS_FOR_STRENGTH:
+        return [setup]
+    return [replace(setup, l2=l2) for l2 in METHODS[setup.method].strengths]
+
+
+def _strongest(densities: Array) -> int:
+    """Return the first of the candidates (c, m) that is within one standard error of the best."""
+    best = densities[np.nanmean(densities, axis=1).argmax()]
+    behind = best - densities  # (c, m)
+    error = np.nanstd(behind, axis=1, ddof=1) / np.sqrt(densities.shape[1])
+    return int(np.argmax(np.nanmean(behind, axis=1) <= error))
+
+
+def _gain(differences: Array, tau: float, num_candidates: int) -> Gain:
+    """Return the mean of differences over sets with its error, and when it counts as shown."""
+    m = np.isfinite(differences).sum()
+    error = float(np.nanstd(differences, ddof=1) / np.sqrt(m)) if m > 1 else np.inf
+    # As likely by chance as two standard errors of a normal law, and shared by all that compete.
+    threshold = float(t.isf(norm.sf(2.0) / num_candidates, max(m - 1, 1)))
+    return Gain(float(np.nanmean(differences)), error, threshold, float(tau))
 
 
 def best_model(
@@ -238,14 +406,6 @@ def best_model(
     return min(losses, key=losses.__getitem__)
 
 
-def _names(setups: Sequence[Setup]) -> list[str]:
-    """Return the method names, which must differ."""
-    names: list[str] = [setup.method for setup in setups]
-    if len(set(names)) < len(names):
-        raise InputError("leave-sets-out compares methods; each may appear once")
-    return names
-
-
 def _only(sets: UnlabeledSets, mask: Array) -> UnlabeledSets:
     """Return some rows, at their own pooled prior: hidden shares must not leak through a target."""
     kept = sets.rows(mask)
@@ -255,12 +415,24 @@ def _only(sets: UnlabeledSets, mask: Array) -> UnlabeledSets:
 def _thinned(
     views: Views, setups: Sequence[Setup], max_rows: int, rng: np.random.Generator
 ) -> dict[str, UnlabeledSets]:
-    """Return the views the setups need, with at most about `max_rows` rows, set by set."""
+    """Return the views the setups need, with at most about `max_rows` rows.
+
+    Whole sets first, down to `ENOUGH_SETS` of them; then inside each set.
+    """
     needed = {setup.model_name: views[setup.model_name] for setup in setups}
     first = needed[setups[0].model_name]
     if len(first) <= max_rows:
         return needed
-    chosen = held_out_rows(first.set_index, max_rows / len(first), rng).nonzero()[0]
+    present = np.flatnonzero(first.set_sizes)
+    wanted = max(ENOUGH_SETS, round(len(present) * max_rows / len(first)))
+    if wanted < len(present):
+        sets = rng.permutation(present)[:wanted]
+        chosen = np.flatnonzero(np.isin(first.set_index, sets))
+    else:
+        chosen = np.arange(len(first))
+    if len(chosen) > max_rows:
+        inside = held_out_rows(first.set_index[chosen], max_rows / len(chosen), rng)
+        chosen = chosen[inside]
     return {name: view.rows(chosen) for name, view in needed.items()}
 
 

@@ -27,7 +27,7 @@ from unmix.core.transition import Transition
 from unmix.data.priors import Priors, match_sets
 from unmix.data.wording import listed
 from unmix.errors import InputError
-from unmix.learn.choose import AUTO, BASELINE, choose_setup
+from unmix.learn.choose import AUTO, choose_setup
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import fit_learner, model_row, move_logits
@@ -98,7 +98,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         priors = rows.priors
         rows.target = self._target(priors, rows.set_sizes)
         errors = self._prior_errors(priors)
-        setup, self.leave_sets_out_ = choose_setup(
+        setup, held_out = choose_setup(
             rows,
             self.model,
             self.method,
@@ -111,6 +111,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             shift=self.shift,
             flip=self.flip,
         )
+        self.leave_sets_out_, self.gains_ = held_out.errors, held_out.gains
         self._warn_if_not_shown()
         row = model_row(setup.model)
         label = f"{setup.model_name} {setup.method}"
@@ -353,12 +354,13 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _warn_if_not_shown(self) -> None:
         """Warn if `auto` found no method better than guessing."""
-        errors = self.leave_sets_out_
-        if self.method == AUTO and errors and min(errors, key=errors.__getitem__) == BASELINE:
-            numbers = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
+        gains = self.gains_
+        if self.method == AUTO and gains and not any(gain.shown for gain in gains.values()):
+            numbers = ", ".join(f"{name} {gain.z:.1f}" for name, gain in gains.items())
             warnings.warn(
                 "these sets cannot answer the question: no method predicts the share of a "
-                f"hidden set better than the average share does (error: {numbers})",
+                "held-out set clearly better than the average share does (z of the gain: "
+                f"{numbers})",
                 NotShownWarning,
                 stacklevel=3,  # who called fit
             )

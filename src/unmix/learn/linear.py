@@ -87,6 +87,7 @@ def fit_linear(
     max_iter: int = MAX_ITER,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    start: LinearFit | None = None,
 ) -> LinearFit:
     """Fit a linear model to sets whose rows are a matrix.
 
@@ -108,6 +109,8 @@ def fit_linear(
     progress : function (rows done in this pass, rows, text), optional
     checkpoint : Checkpoint, optional
         Where to save the values found so far; with them a later call comes to the same result.
+    start : LinearFit, optional
+        Where to begin, instead of weights of 0.
 
     Notes
     -----
@@ -126,7 +129,7 @@ def fit_linear(
     _check_sets(sets)
     if not (np.isfinite(l2) and l2 >= 0):
         raise InputError(f"l2 must be a finite number of at least 0; got {l2}")
-    return _fit(sets, learned_by, l2, errors, max_iter, progress, checkpoint)
+    return _fit(sets, learned_by, l2, errors, max_iter, progress, checkpoint, start)
 
 
 def choose_l2(
@@ -205,6 +208,7 @@ def _fit(
     max_iter: int = MAX_ITER,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    start: LinearFit | None = None,
 ) -> LinearFit:
     """Minimise the criterion of a method, and refine the set priors that have errors."""
     transition = Transition(sets.set_priors, sets.set_sizes, sets.target_prior, scoring=True)
@@ -218,6 +222,9 @@ def _fit(
         free = refiner.start.ravel().numpy()
     criterion = criterion_for(method, sets, errors, refiner, unit)
     objective = Objective(sets, criterion, _start(base), free, l2, progress)
+    if start is not None:
+        moved = start.bias + _start(base) - _start(start.base_prior)
+        objective.start = np.concatenate((start.weights.ravel(), np.ravel(moved), free))
     weights, bias, free, result = minimise(objective, max_iter, checkpoint)
     priors = sets.set_priors
     if refiner is not None:
@@ -273,6 +280,7 @@ def _fit_model(
     prior_errors: FloatArray | None = None,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    start: LinearFit | None = None,
     **_: Any,
 ) -> Learner:
     """Fit by L-BFGS, its regularisation chosen without labels if it is not given."""
@@ -287,6 +295,7 @@ def _fit_model(
         prior_errors=prior_errors,
         progress=progress,
         checkpoint=checkpoint,
+        start=start,
     )
     refined = fit.set_priors is not sets.set_priors
     return Learner(replace(setup, l2=l2), fit, fit.base_prior, fit.set_priors, [], refined)
@@ -312,4 +321,6 @@ def _refuse(method: Method) -> str | None:
     return "its penalty needs a network" if method.vat else None
 
 
-ROWS = {"linear": Model("linear", _fit_model, _load, _refuse, in_auto=True, cheap=True)}
+ROWS = {
+    "linear": Model("linear", _fit_model, _load, _refuse, in_auto=True, penalised=True, cheap=True)
+}

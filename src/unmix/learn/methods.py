@@ -28,6 +28,8 @@ __all__ = ["METHODS", "Method", "Vat", "method_named", "register_method"]
 
 Array = np.ndarray[Any, Any]
 
+SMALL_SET = 64  # rows: in larger sets the exact count says little more than the rate
+
 
 @dataclass(frozen=True)
 class Vat:
@@ -75,6 +77,10 @@ class Method:
     """The class prior at which its logits hold, if not that of its assumption."""
     paper_rates: tuple[float, float] = (1e-4, 1e-5)
     """Learning rates of Appendix B: for the MLP, for ResNet-32."""
+    strengths: tuple[float, ...] = (0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6)
+    """Penalties of a linear model to choose from, the strongest first."""
+    suits: Callable[[Transition], bool] = lambda transition: True
+    """Whether method 'auto' tries it for these sets."""
     longer: int | None = None
     """Epochs of recipe `fast` in a study, if it needs more than others."""
 
@@ -105,6 +111,12 @@ def _fisher(transition: Transition) -> Callable[[Array, Array], Array]:
     """Return the information of a row's set index, which does not depend on its own set."""
     table = FisherTable(transition)
     return lambda logits, set_index: table(logits)
+
+
+def _small_exact_sets(transition: Transition) -> bool:
+    """Say whether shares are counts of these very rows in sets so small that it matters."""
+    risk = CountRisk(transition)
+    return bool(risk.exact.all() and np.median(risk.rows) <= SMALL_SET)
 
 
 def _of_counts(transition: Transition) -> Callable[[Array, Array], Array]:
@@ -147,6 +159,8 @@ METHODS: dict[str, Method] = {
             "likelihood of each set's count, for small sets whose counts are known exactly",
             CountRisk,
             batch_by="whole sets",
+            in_auto=True,
+            suits=_small_exact_sets,
             information=_of_counts,
             prior=_pooled,
         ),
@@ -175,7 +189,6 @@ METHODS: dict[str, Method] = {
             proportion_risk,
             COVARIATE_SHIFT,
             batch_by="sets",
-            in_auto=True,
         ),
         Method(
             "set-effects",
@@ -184,7 +197,9 @@ METHODS: dict[str, Method] = {
             SetEffectRisk,
             SET_EFFECTS,
             batch_by="whole sets",
+            in_auto=True,
             information=_of_shares,
+            strengths=(10.0, 1.0, 0.1, 0.01, 1e-3, 1e-4),
         ),
         Method(
             "llp-vat",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Hashable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +26,7 @@ from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors
 from unmix.errors import InputError
 from unmix.files import atomic_folder, explained_os_errors, sha256_of
+from unmix.learn.choose import Gain
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.methods import method_named
 from unmix.learn.models import Learner, Setup, model_row
@@ -175,6 +177,7 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "target_prior": clf.target_prior_.tolist(),
         "base_prior": np.asarray(learner.base_prior).tolist(),
         "leave_sets_out": clf.leave_sets_out_,
+        "gains": {name: asdict(gain) for name, gain in clf.gains_.items()},
         "history": [{k: v for k, v in row.items() if math.isfinite(v)} for row in clf.history_],
         "encoder": clf.encoder_.to_dict(),
         "named_columns": hasattr(clf, "feature_names_in_"),
@@ -249,6 +252,8 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
     clf.prior_errors_ = None if errors is None else _numbers(state, "prior_errors", (len(ids),))
     clf.method_, clf.model_ = method.name, row.name
     clf.leave_sets_out_, clf.history_ = state["leave_sets_out"], state["history"]
+    # Folders of 0.1 have none.
+    clf.gains_ = {name: Gain(**gain) for name, gain in state.get("gains", {}).items()}
     clf.set_sizes_ = _numbers(state, "set_sizes", (len(ids),)).astype(int)
     clf.target_prior_ = _numbers(state, "target_prior", (len(classes),))
     clf.encoder_ = _encoder(state["encoder"])

@@ -1,0 +1,114 @@
+"""One score on held-out sets decides about the method, the strength and what was shown."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from test_estimator import covariate_shift, label_shift
+from test_known_sets import natural_sets
+from unmix import UnmixClassifier
+from unmix.data.sets import UnlabeledSets
+from unmix.learn.choose import ENOUGH_SETS, Gain, score_on_sets
+from unmix.learn.methods import METHODS
+from unmix.learn.models import Setup, fit_learner
+
+
+def no_signal(seed, num_sets=40, rows=100):
+    rng = np.random.default_rng(seed)
+    sets = np.repeat(np.arange(num_sets), rows)
+    return rng.normal(size=(len(sets), 4)), sets, dict(enumerate(rng.uniform(0.3, 0.7, num_sets)))
+
+
+def chosen(x, sets, priors):
+    clf = UnmixClassifier(priors, model="linear", random_state=0)
+    with np.testing.suppress_warnings() as quiet:
+        quiet.filter(UserWarning)
+        clf.fit(x, sets)
+    return clf
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_label_shift_is_told_from_natural_sets(seed):
+    x, sets, _, priors = label_shift(rows=200, seed=seed)
+    clf = chosen(x, sets, priors)
+    assert clf.method_ == "ssc"
+    assert clf.gains_["ssc"].shown
+    for data in (covariate_shift(rows=150, seed=seed), natural_sets(seed=seed, rows=100)):
+        x, sets, _, priors = data
+        clf = chosen(x, sets, priors)
+        assert clf.method_ == "set-effects"
+        assert clf.gains_["set-effects"].shown
+        assert not clf.gains_["ssc"].shown
+
+
+def test_nothing_is_shown_where_there_is_nothing_to_learn():
+    for seed in range(10):
+        x, sets, priors = no_signal(seed, num_sets=12 if seed % 2 else 40, rows=60)
+        clf = chosen(x, sets, priors)
+        assert not any(gain.shown for gain in clf.gains_.values()), seed
+
+
+def test_the_size_of_the_set_effect_is_that_of_held_out_sets():
+    x, sets, _, priors = natural_sets(tau=0.8)
+    assert chosen(x, sets, priors).gains_["set-effects"].tau == pytest.approx(0.8, abs=0.3)
+    x, sets, _, priors = natural_sets(tau=0.0)
+    assert chosen(x, sets, priors).gains_["set-effects"].tau < 0.25
+
+
+def test_the_score_is_the_log_density_written_out():
+    # Two classes, label shift, every set a fold of its own: by hand, with the same fits.
+    x, sets, _, priors = label_shift(num_sets=6, rows=150, dim=2)
+    names, index = np.unique(sets, return_inverse=True)
+    shares = np.array([priors[name] for name in names])
+    rows = UnlabeledSets(x.to_numpy(np.float32), index, shares, 0.5)
+    setup = Setup("linear", "ssc", l2=1e-3)
+    (found,) = score_on_sets({"linear": rows}, [setup], folds=6)
+    assumption = METHODS["ssc"].assumption
+    residuals, variances, ours = [], [], []
+    for j in range(6):
+        kept = rows.rows(index != j)
+        pooled = np.average(shares, weights=kept.set_sizes)
+        kept = UnlabeledSets(kept.x, kept.set_index, shares, pooled)
+        learner = fit_learner(kept, setup)
+        z = learner.logits(rows.x[index == j])
+        stated = shares[[j]]
+        got = assumption.residuals(z, np.zeros(150, int), stated, learner.base_prior)
+        ours.append(got)
+        others = np.delete(np.log(shares / (1 - shares)), j)
+        residuals.append(np.log(shares[j] / (1 - shares[j])) - others.mean())
+        variances.append(1 / (150 * shares[j] * (1 - shares[j])))
+    tau = np.linspace(0, 5, 5001)[:, None]
+    total = tau**2 + np.array(variances)
+    baseline = norm.logpdf(residuals, scale=np.sqrt(total)).sum(axis=1).max() / 6
+    b = np.concatenate([r.residuals[:, 0] for r in ours])
+    v = np.concatenate([r.variances[:, 0] for r in ours])
+    label = norm.logpdf(b, scale=np.sqrt(tau**2 + v)).sum(axis=1).max() / 6
+    # Both are divided by the same slopes, those of the stated shares.
+    assert found.gain.gain == pytest.approx(label - baseline, abs=1e-3)
+
+
+def test_the_strongest_penalty_within_one_error_of_the_best_is_taken():
+    x, sets, _, priors = label_shift(num_sets=20, rows=100)
+    clf = chosen(x, sets, priors)
+    assert clf.learner_.setup.l2 in METHODS[clf.method_].strengths
+    assert clf.learner_.setup.l2 > 1e-6
+
+
+def test_many_sets_are_thinned_by_whole_sets_first():
+    rng = np.random.default_rng(0)
+    shares = rng.uniform(0.1, 0.9, 2000)
+    index = np.repeat(np.arange(2000), 30)
+    labels = rng.random(len(index)) < shares[index]
+    x = (rng.normal(size=(len(index), 2)) + labels[:, None]).astype(np.float32)
+    sets = UnlabeledSets(x, index, shares, 0.5)
+    (found,) = score_on_sets({"linear": sets}, [Setup("linear", "ssc", l2=1e-3)], max_rows=10_000)
+    assert found.gain.shown
+    few = score_on_sets({"linear": sets}, [Setup("linear", "ssc", l2=1e-3)], max_rows=100)
+    assert ENOUGH_SETS * 30 > 100  # and then rows inside the sets
+    assert few[0].gain.error > found.gain.error
+
+
+def test_a_gain_without_a_spread_is_not_shown():
+    assert Gain(1.0, 0.0, 2.0, 0.0).z == 0
+    assert not Gain(-1.0, 0.1, 2.0, 0.0).shown
+    assert Gain(1.0, 0.1, 2.0, 0.0).shown
