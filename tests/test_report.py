@@ -61,7 +61,9 @@ class StandIn:
         self.method_row_ = METHODS[method]
         self.shares_ = ClassShares(np.stack([*priors.values()]))
 
-        self.learner_ = SimpleNamespace(base_prior=self.target_prior_)
+        setup = SimpleNamespace(model=self.model_)
+        self.learner_ = SimpleNamespace(base_prior=self.target_prior_, setup=setup)
+        self.set_priors, self.method, self.hide_sets = dict(priors), method, None
 
     def decision_function(self, X):
         return X[:, 0] if X.shape[1] == 1 else X

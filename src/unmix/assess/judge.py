@@ -19,7 +19,7 @@ from unmix.assess.prevalence import Prevalence, prevalence
 from unmix.core.assumptions import Assumption
 from unmix.data.priors import Priors, match_sets
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.choose import BASELINE, LEAST_SETS
+from unmix.learn.choose import BASELINE, LEAST_SETS, hides_sets
 from unmix.learn.estimator import SetClassifier
 
 __all__ = [
@@ -335,6 +335,13 @@ def _summarise(
                 if better
                 else ", so these sets cannot answer the question and the model should not be used."
             )
+        )
+    elif clf.set_priors is None or not hides_sets(
+        clf.hide_sets, clf.learner_.setup.model, clf.method
+    ):
+        sentences.append(
+            "No sets were hidden from training, so its prediction of shares was not tested on any"
+            + ("." if clf.set_priors is None else "; hide_sets=True does that.")
         )
     else:
         sentences.append(

@@ -22,7 +22,15 @@ from unmix.learn.training_rows import TrainingRows
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["AUTO", "BASELINE", "best_model", "check_choice", "choose_setup", "leave_sets_out"]
+__all__ = [
+    "AUTO",
+    "BASELINE",
+    "best_model",
+    "check_choice",
+    "choose_setup",
+    "hides_sets",
+    "leave_sets_out",
+]
 
 Array = np.ndarray[Any, Any]
 Views = Mapping[str, UnlabeledSets]
@@ -71,28 +79,43 @@ def choose_setup(
     default = next(iter(METHODS))
     wanted = [name for name, row in METHODS.items() if row.in_auto]
     if labeled:
-        if method not in (AUTO, default):
+        wanted = [default if _is_auto(method) else method_named(method).name]
+        if wanted != [default] and not METHODS[wanted[0]].labeled:
             raise InputError(f"method {method!r} needs set_priors: without them sets are labels")
-        wanted = [default]
     elif not _is_auto(method):
         wanted = [_checked_method(method)]
     options |= {"seed": seed}
     if _is_auto(model):
         model = _auto_model(rows, wanted[0], options, seed)
+    _refuse_rows(model, images=rows.images)
     setups = []
     for name in wanted:
         # What trees cannot learn by a line can; who asks for both hears that it is impossible.
         able = not _is_auto(method) or model_row(model).refuse(METHODS[name]) is None
         setups.append(Setup(model if able else next(iter(MODELS)), name, **options))
         refuse_method(setups[-1].model, name)
-    if hide_sets is None:
-        hide_sets = len(setups) > 1 or model_row(setups[0].model).cheap
     errors: dict[str, float] = {}
-    if hide_sets and not labeled:
+    if not labeled and hides_sets(hide_sets, setups[0].model, method):
         views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
         errors = leave_sets_out(views, setups, categorical=rows.encoder.categorical, seed=seed)
     # Without enough sets to hide any, the paper's assumption is taken.
     return min(setups, key=lambda setup: errors.get(setup.method, 0.0)), errors
+
+
+def hides_sets(asked: bool | None, model: str | nn.Module, method: str) -> bool:
+    """Say whether sets are hidden in turn: if asked for, to choose a method, or if it is cheap."""
+    return asked if asked is not None else _is_auto(method) or model_row(model).cheap
+
+
+def _refuse_rows(model: str | nn.Module, *, images: bool) -> None:
+    """Refuse images for a model of tables, and a table for a model of images."""
+    kind, other = ("images", "rows of a table") if images else ("rows of a table", "images")
+    field, row = "images" if images else "tables", model_row(model)
+    if not getattr(row, field):
+        able = ", ".join(name for name in MODELS if getattr(model_row(name), field))
+        raise InputError(
+            f"{row.name} takes {other}, not {kind}; use model {able} or a torch module"
+        )
 
 
 def check_choice(model: str | nn.Module, method: str) -> None:

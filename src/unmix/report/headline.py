@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from unmix.assess.judge import Judgement
-from unmix.learn.choose import BASELINE
+from unmix.learn.choose import BASELINE, LEAST_SETS
 
 __all__ = ["Verdict", "beats_guessing", "is_rejected", "verdict_of"]
 
@@ -102,7 +102,8 @@ def _unchecked(judgement: Judgement) -> list[str]:
         if math.isnan(judgement.evaluation.fit_test.p_value):
             missing.append("whether the sets fit together (too few sets or rows for the test)")
     if beats_guessing(judgement) is None:
-        missing.append("whether the shares of hidden sets are predicted (too few sets)")
+        why = "too few sets" if len(judgement.set_ids) < LEAST_SETS else "none were hidden"
+        missing.append(f"whether the shares of hidden sets are predicted ({why})")
     if not judgement.diagnosis.usable:
         missing.append("the stated shares (see the errors under 'What the sets allow')")
     return missing

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmix.data.benchmarks import BENCHMARKS
+from unmix.learn.methods import METHODS, Method
 from unmix.learn.recipes import RECIPES
 from unmix.report.number_words import counted
 from unmix.studies.grid import NEEDLESS_ERROR
@@ -201,11 +202,13 @@ def notes_of(summary: Summary) -> list[str]:
             "The paper does not state the priors of its 2 sets; ours are drawn until they differ "
             "by at least 0.5."
         )
-    if any(run["method"] == "ssc-vat" for run in runs):
+    for method in _methods_of(runs):
+        if method.vat is None or not method.vat.candidates:
+            continue
         notes.append(
-            "ssc-vat trains two candidates for a part of the way: its epochs are those of the "
-            "network that is kept. Where that fights an adversary, its logits are calibrated on "
-            "held-out sets at the end; curves are before that."
+            f"{method.name} trains two candidates for a part of the way: its epochs are those of "
+            "the network that is kept. Where that fights an adversary, its logits are calibrated "
+            "on held-out sets at the end; curves are before that."
         )
     if any("noticed_error" in run for run in runs):
         notes.append(_noticed(runs))
@@ -250,7 +253,13 @@ def columns_are_sets(entries: Iterable[Entry]) -> bool:
 
 def _is_reference(summary: Summary) -> bool:
     """Whether a study is the supervised reference itself."""
-    return summary.study.name == "supervised"
+    rows = [METHODS.get(name) for name in summary.study.methods]
+    return all(row is not None and row.labeled for row in rows)
+
+
+def _methods_of(runs: Sequence[dict[str, Any]]) -> list[Method]:
+    """Return the methods of runs; one that was registered elsewhere is not known here."""
+    return [METHODS[name] for name in dict.fromkeys(r["method"] for r in runs) if name in METHODS]
 
 
 @dataclass(frozen=True)
@@ -399,7 +408,8 @@ def _replacement(runs: Sequence[dict[str, Any]]) -> str:
 
 def _noticed(runs: Sequence[dict[str, Any]]) -> str:
     """Say how often ssc came to doubt the stated priors."""
-    told_nothing = [r for r in runs if r["method"] == "ssc" and r.get("prior_error") is None]
+    checking = {method.name for method in _methods_of(runs) if method.checks_priors}
+    told_nothing = [r for r in runs if r["method"] in checking and r.get("prior_error") is None]
     asked = [run for run in told_nothing if "noticed_error" in run]
     doubted = sum(run["noticed_error"] > 0 for run in asked)
     shares = " and ".join(f"{look:.0%}" for look in {RECIPES[run["recipe"]].look for run in asked})
