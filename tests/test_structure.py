@@ -11,7 +11,7 @@ import unmix
 
 ROOT = Path(unmix.__file__).parent
 ROOMS = ["core", "data", "learn", "assess", "studies", "report", "classifier", "cli"]
-FOUNDATION = ["errors", "files", "progress"]  # know no room
+FOUNDATION = ["errors", "files", "plugins", "progress"]  # know no room
 
 
 def imports_of(path):

@@ -22,7 +22,7 @@ from unmix.core.risks import MeanLoss
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
-from unmix.learn.methods import METHODS, Method, method_named
+from unmix.learn.methods import METHODS, Method, method_named, risk_of
 from unmix.learn.models import HELD_OUT, Learner, Model, Setup
 from unmix.learn.refined_priors import refine_priors
 
@@ -235,7 +235,7 @@ def _boost(
     parameters = _parameters(plan, base.size, 0.2 if information > MUCH_INFORMATION else 0.1)
     train = _dataset(sets, base, parameters, plan)
     booster = lgb.Booster(parameters, train)
-    objective = _objective(sets, plan.method.risk(transition), hessian)
+    objective = _objective(sets, risk_of(plan.method, transition), hessian)
     if held_out is not None:
         booster.add_valid(_dataset(held_out, base, parameters, plan, train), "held_out")
         evaluate = _evaluation(held_out, priors)
@@ -330,7 +330,7 @@ def _check(sets: UnlabeledSets, held_out: UnlabeledSets | None, plan: _Plan) -> 
     if plan.max_rounds < 1:
         raise InputError(f"max_rounds must be 1 or more; got {plan.max_rounds}")
     if plan.method.information is None or not isinstance(
-        plan.method.risk(sets.transition), MeanLoss
+        risk_of(plan.method, sets.transition), MeanLoss
     ):
         raise InputError(f"boosting cannot learn by {plan.method.name}: {_refuse(plan.method)}")
     if sets.x.ndim != 2 or sets.x.dtype.kind not in "fiub":
