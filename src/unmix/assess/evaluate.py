@@ -304,5 +304,5 @@ def _method(confidence: float, with_errors: bool) -> str:
         "Label-free, assuming label shift: weighted least squares over the sets, class rates moved "
         f"to the nearest ones in [0, 1] that sum to 1. Intervals ({confidence:.0%}) are analytic, "
         f"value +- z standard deviations cut off at 0 and 1; they cover {sources}, not sets that "
-        "break the assumption. Predicted shares hold the model fixed."
+        "violate the assumption. Intervals of predicted shares treat the model as fixed."
     )

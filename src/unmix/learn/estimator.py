@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 
 
 class NotShownWarning(UserWarning):
-    """No method predicts the share of a hidden set better than the average share does."""
+    """No method predicts the share of a held-out set better than the average share does."""
 
 
 class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -358,7 +358,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             numbers = ", ".join(f"{name} {error:.3f}" for name, error in errors.items())
             warnings.warn(
                 "these sets cannot answer the question: no method predicts the share of a "
-                f"hidden set better than the average share does (error: {numbers})",
+                f"held-out set better than the average share does (RMS error: {numbers})",
                 NotShownWarning,
                 stacklevel=3,  # who called fit
             )

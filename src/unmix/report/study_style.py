@@ -31,10 +31,10 @@ __all__ = [
     "legend",
     "log_errors",
     "paper_key",
-    "quiet",
     "reference_key",
     "ring",
     "ring_style",
+    "style_panel",
 ]
 
 References = dict[str, float]
@@ -72,7 +72,7 @@ def log_errors(ax: Axes, axis: Literal["x", "y"]) -> None:
     one.set_minor_formatter(NullFormatter())
 
 
-def quiet(ax: Axes, title: str, *, grid: Literal["x", "y"]) -> None:
+def style_panel(ax: Axes, title: str, *, grid: Literal["x", "y"]) -> None:
     """Give a panel its title and the look of all pictures."""
     ax.set_title(title, loc="left", fontweight="bold")
     ax.spines[["top", "right"]].set_visible(False)
