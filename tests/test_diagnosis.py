@@ -197,7 +197,7 @@ def test_few_sets_and_a_far_target_are_warned_of():
     assert "cannot be tested" in next(
         f.message for f in two.findings if f.subject == "number of sets"
     )
-    assert "0.02 of class 1 lies outside the set priors (0.1 to 0.9)" in next(
+    assert "0.02 of class 1 (target prior) lies outside the stated shares (0.1 to 0.9)" in next(
         f.message for f in two.findings if f.subject == "target prior"
     )
     four = diagnose([0.1, 0.3, 0.5, 0.9], [500] * 4)

@@ -368,7 +368,9 @@ def test_refined_shares_and_the_learning_curve_are_shown_only_if_there_are_any(
         refined_priors=tuple(p + 0.125 * (j == 7) for j, p in enumerate(misfit.stated_priors)),
     )
     (picture,) = pictures_of(refined)
-    assert picture.heading == "Training moved the stated shares by up to 12.5 points"
+    assert picture.heading == (
+        "Estimated against stated shares: changes of up to 12.5 percentage points"
+    )
     assert ">county 7<" in picture.drawings[0]
 
 
