@@ -95,8 +95,8 @@ def test_what_a_method_cannot_refine_is_not_said_to_be_refined(method, model, tm
     assert judgement.refined is False
     assert judgement.refined_priors == judgement.stated_priors
     page = clf.report(tmp_path / "report.html", *rows).read_text()
-    assert f"used as stated: {method} does not estimate them" in page
-    assert "moved by" not in page
+    assert f"assumed known: {method} does not estimate them" in page
+    assert "Estimated against stated shares" not in page
     assert "Stated against refined shares" not in page
 
 
@@ -105,8 +105,8 @@ def test_what_was_refined_is_said_and_shown(model, tmp_path):
     clf, rows = with_errors("ssc", model)
     page = clf.report(tmp_path / "report.html", *rows).read_text()
     assert "estimated along with the model" in page
-    assert "moved by" in page
-    assert "used as stated" not in page
+    assert "Estimated against stated shares" in page
+    assert "does not estimate them" not in page
 
 
 # A network with a method of its own choice said that its sets could not be hidden.
@@ -116,8 +116,8 @@ def test_what_was_refined_is_said_and_shown(model, tmp_path):
     ("model", "hide_sets", "words"),
     [
         ("mlp", None, "No sets were hidden from training"),
-        ("mlp", True, "For sets hidden from training it predicts the share"),
-        ("linear", None, "For sets hidden from training it predicts the share"),
+        ("mlp", True, "On held-out sets the RMS error of the predicted share is"),
+        ("linear", None, "On held-out sets the RMS error of the predicted share is"),
         ("linear", False, "No sets were hidden from training"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_judgement_says_whether_sets_were_hidden(model, hide_sets, words):
     ).fit(x, sets)
     judgement = clf.judge()
     assert any(sentence.startswith(words) for sentence in judgement.sentences)
-    assert ("none were hidden" in render_report(judgement)) == words.startswith("No sets")
+    assert ("none were held out" in render_report(judgement)) == words.startswith("No sets")
 
 
 def test_labels_are_no_sets_that_could_have_been_hidden():

@@ -241,7 +241,11 @@ def test_set_ids_are_any_hashable():
         ({"target_prior": 1.5}, InputError, "target_prior must lie strictly"),
         ({"prior_error": -1}, InputError, "prior_error"),
         ({"prior_error": {"set 0": 0.1}}, InputError, "prior_error has no entry for set 'set 1'"),
-        ({"model": "boosting", "method": "proportion"}, InputError, "boosting learns by ssc only"),
+        (
+            {"model": "boosting", "method": "proportion"},
+            InputError,
+            "boosting learns by ssc, count",
+        ),
         ({"set_priors": None, "method": "proportion"}, InputError, "needs set_priors"),
     ],
 )

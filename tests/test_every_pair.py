@@ -231,7 +231,7 @@ def test_each_pair_is_reported(case, tmp_path):
     assert method in page
     assert kind in page
     assert ("estimated along with the model" in page) == clf.refined_
-    assert ("used as stated" in page) == (error is not None and not clf.refined_)
+    assert ("does not estimate them" in page) == (error is not None and not clf.refined_)
 
 
 REFUSED = [(kind, method) for kind in KINDS for method in METHODS if not takes(kind, method)]

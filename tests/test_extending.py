@@ -143,7 +143,7 @@ def test_a_saved_model_of_a_method_that_was_not_loaded_says_how_to_load_it(tmp_p
         ((ssc_risk,), {}, "one word without spaces"),  # @register_method without a name
         (("mine", "ssc"), {}, "a function of a Transition; got 'ssc'"),
         (("mine", ssc_risk), {"like": "scc"}, "did you mean ssc?"),
-        (("mine", ssc_risk), {"batch_by": "bags"}, "'rows' or 'sets'; got 'bags'"),
+        (("mine", ssc_risk), {"batch_by": "bags"}, "'sets' or 'whole sets'; got 'bags'"),
         (("mine", ssc_risk), {"assumption": "luck"}, "luck"),
     ],
 )

@@ -246,6 +246,7 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.plugins",  # what it loads has a digest of its own
         "unmix.core.assumptions",
         "unmix.core.roots",
+        "unmix.core.set_effects",
         "unmix.core.shares",
         "unmix.core.simplex",
         "unmix.studies.code_version",

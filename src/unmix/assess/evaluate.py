@@ -1,4 +1,4 @@
-"""How good is the classifier, and may one believe it, judged on held-out rows without a label.
+"""How good is the classifier, judged on held-out rows without a label, and is that to be trusted?
 
 Puts together the rates of the classes, the ROC curve, the shares predicted for every set and the
 test of the assumption. The mathematics is in `class_rates`, `roc`, `fit_test` and `core.shares`;

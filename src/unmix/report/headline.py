@@ -1,4 +1,4 @@
-"""May it be believed? The banner of the report: a colour, a headline and one line why.
+"""Can this be trusted? The banner of the report: a colour, a headline and one line why.
 
 Reads what `judge` decided and adds whether everything could be checked. Computes nothing.
 """

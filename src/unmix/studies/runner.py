@@ -167,9 +167,9 @@ class _Run:
         while self.workers:
             worker, line = self.told.get()
             if line:
-                self._hear(worker, json.loads(line))
+                self._handle_message(worker, json.loads(line))
             else:
-                self._bury(worker)
+                self._worker_died(worker)
             self._show()
 
     def stop(self) -> None:
@@ -204,7 +204,7 @@ class _Run:
             self.told.put((worker, line))
         self.told.put((worker, ""))
 
-    def _hear(self, worker: _Worker, message: dict[str, Any]) -> None:
+    def _handle_message(self, worker: _Worker, message: dict[str, Any]) -> None:
         """Take note of what a worker tells."""
         number = message["cell"]
         self.deaths[None] = 0  # workers do start
@@ -227,7 +227,7 @@ class _Run:
             title = cell_title(self.cells[number])
             self.note(f"[{done}/{len(self.cells)}{to_go}] {title}: {outcome}")
 
-    def _bury(self, worker: _Worker) -> None:
+    def _worker_died(self, worker: _Worker) -> None:
         """Replace a worker that died at work; one that left had nothing more to do."""
         self.workers.remove(worker)
         code = worker.leave()
