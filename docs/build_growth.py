@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from readme_sections import with_section
 from unmix.files import atomic_write_text
 from unmix.report.pictures import BLUE, GREY, ORANGE, STYLE
-from unmix.report.study_style import quiet
+from unmix.report.study_style import style_panel
 from unmix.report.study_tables import PAPER_EPOCHS, dataset_title, markdown_table
 from unmix.report.svg import figure_to_svg, standalone_svg
 
@@ -48,11 +48,11 @@ PLACES = {
 }
 VERSIONS = {
     "plain": "plain torch",
-    "now": "now",
-    "shifted": "now, images shifted",
+    "now": "unmix",
+    "shifted": "unmix, images shifted",
     # Of runs made when layers were padded.
-    "padded": "padded",
-    "padded_shifted": "padded, images shifted",
+    "padded": "unmix, padded",
+    "padded_shifted": "unmix, padded, images shifted",
 }
 PART_COLORS = {
     "matrix products": BLUE,
@@ -100,7 +100,7 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
         ("Rows, sets, columns, epochs", "growth", _growth),
         ("How close to the machine's limit", "step_cost", _limit),
         ("Where the time of a step goes", "step_cost", _breakdown),
-        ("Beside a layer with one output per set", "against_literal", _literal),
+        ("Compared with one output per set", "against_literal", _literal),
         ("More rows than memory", "bigger_than_memory", _streamed),
         ("The network for millions of rows", "small_network", _small_network),
         ("A million sets", "many_sets", _many_sets),
@@ -110,9 +110,9 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
     parts = [
         "# What it costs\n",
         "<!-- Written by docs/build_growth.py from benchmarks/results; do not edit. -->\n",
-        f"Seconds and memory as tables grow, and where they go. {_machine(results)}Seconds are "
-        "those of that machine; ratios between numbers of one table travel better. The programs "
-        "that made the tables are named, so that you can run them on yours.\n",
+        f"Time and memory as tables grow, and what they are spent on. {_machine(results)}Seconds "
+        "hold for that machine; ratios within a table transfer better to others. Each section "
+        "names its benchmark, so that you can run it on your machine.\n",
     ]
     images: dict[str, str] = {}
     for title, name, section in sections:
@@ -253,7 +253,7 @@ def _curves(found: Results, key: str, label: str) -> Figure:
                         markersize=4,
                         label=model,
                     )
-            quiet(ax, what, grid="y")
+            style_panel(ax, what, grid="y")
             _sizes_across(ax, (x["size"] for x in found["lines"] if x["what"] == what))
             (_from_zero if key == "peak_mb" else _logarithmic)(ax)
         axes[0].set_ylabel(label)
@@ -281,22 +281,22 @@ def _limit(found: Results) -> tuple[str, Pictures]:
             ]
     heads = ("model", "run as", "loop", "ms a step", "Gflop/s", "limit", "share")
     return (
-        "Training in batches of 256 beside the fastest thing the machine does of that kind: for "
+        "Training in batches of 256, compared with the fastest operation of its kind: for "
         "the paper's MLP a matrix product (sgemm, the best of the network's own shapes and 1024 x "
         "1024), for ResNet-32 the best of its large convolutions alone, forward and backward. "
         "Operations are counted by formula: forward, gradients of weights, gradients of inputs but "
-        "the first. Plain torch: the same step as one writes it in eager torch. Now: both passes "
+        "the first. Plain torch: the same step in ordinary eager torch. unmix: both passes "
         "and the gradient of the loss written out instead of autograd, one flat tensor for Adam "
         "and the average, dropout from 16 random bits. Padded: layers of 304 units, four of which "
-        "stay 0, as the loop did it once. Both sides are the best of tenths of a "
+        "stay 0, as in an earlier version. Both sides are the best of tenths of a "
         "second. Images shifted: as recipe `fast` does where the benchmark allows it. Busy "
-        "threads: OMP_WAIT_POLICY=active, which is for a machine of one's own "
+        "threads: OMP_WAIT_POLICY=active, for a machine that runs nothing else "
         "(`benchmarks/step_cost.py`, all in one run).\n\n" + markdown_table(heads, lines, words=3)
     ), []
 
 
 def _breakdown(found: Results) -> tuple[str, Pictures]:
-    """Return the parts of a step, in plain torch and now."""
+    """Return the parts of a step, in plain torch and in unmix."""
     places = {p: one for p, one in found["mlp"].items() if one["breakdown_percent"]}
     columns = _profiled(places)
     heads = [f"{VERSIONS[v]} ({PLACES[p].split(', ')[1]})" for p, v in columns]
@@ -311,7 +311,9 @@ def _breakdown(found: Results) -> tuple[str, Pictures]:
         "ReLU, Python, and what lies between the operations (`benchmarks/step_cost.py`).\n\n"
         + markdown_table(("part", *heads), [*lines, ["a step", *steps]], words=1)
     )
-    return text, [("step", "Where the time of a step goes, in plain torch and now", _bars(places))]
+    return text, [
+        ("step", "Where the time of a step goes, in plain torch and in unmix", _bars(places))
+    ]
 
 
 def _profiled(places: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -334,14 +336,14 @@ def _bars(places: Mapping[str, Any]) -> Figure:
                 start += width
         names = [f"{PLACES[p].split(', ')[1]}, {VERSIONS[v]}" for p, v in rows]
         ax.set_yticks(range(len(rows)), names)
-        quiet(ax, "", grid="x")
+        style_panel(ax, "", grid="x")
         ax.set_xlabel("milliseconds a step")
         figure.legend(loc="outside right center", frameon=False, fontsize=8)
         return figure
 
 
 def _literal(found: Results) -> tuple[str, Pictures]:
-    """Return time and memory beside the layer with m outputs."""
+    """Return time and memory, compared with a layer of m outputs."""
     by = {(line["how"], line["num_sets"]): line for line in found["lines"]}
     sizes = sorted({num_sets for _, num_sets in by})
     lines = [
@@ -380,7 +382,7 @@ def _beside(by: Mapping[tuple[str, int], Any], sizes: Sequence[int]) -> Figure:
             for how, name, color in (("ours", "unmix", BLUE), ("literal", "m outputs", ORANGE)):
                 values = [by[how, m][key] for m in sizes]
                 ax.plot(sizes, values, color=color, marker="o", markersize=4, label=name)
-            quiet(ax, label, grid="y")
+            style_panel(ax, label, grid="y")
             _sizes_across(ax, sizes)
             (_from_zero if key == "peak_mb" else _logarithmic)(ax)
             ax.set_xlabel("sets")
@@ -507,22 +509,22 @@ def _time_to_error(found: Results) -> tuple[str, Pictures]:
         f"Ten sets, seed {found['seed']}, {found['threads']} threads. From the start of the "
         "process, data on disk, to the end of the first epoch whose model, chosen without labels "
         "by the set log-loss of held-out images, is below the error that the paper published after "
-        f"{PAPER_EPOCHS} epochs. Counting test errors is left out; the stated priors are right and "
-        "are believed, as in the paper. The schedule was fixed before the run: "
+        f"{PAPER_EPOCHS} epochs. Time to compute test errors is excluded; the stated priors are "
+        "right and assumed known, as in the paper. The schedule was fixed before the run: "
         f"{found['epochs']} epochs, "
-        f"learning rate {found['rate']:g}, images shifted by {found['shift']} pixels; it had been "
-        "tried out on seed 1, with its test errors in view. Beside it the time of "
+        f"learning rate {found['rate']:g}, images shifted by {found['shift']} pixels; it was "
+        "tuned on seed 1, with its test errors in view. For comparison, the time of "
         f"{PAPER_EPOCHS} epochs of recipe `paper` in the same code, from the faster of two epochs "
         "(`benchmarks/time_to_error.py`).\n\n" + markdown_table(heads, lines, words=1)
     ), []
 
 
 def _tried(tried: Sequence[Mapping[str, str]]) -> tuple[str, Pictures]:
-    """Return what did not earn its place, with its number."""
+    """Return what was tried and dropped, with its number."""
     lines = [[entry[key] for key in ("what", "gain", "why")] for entry in tried]
     return (
-        "Time saved, below zero if it took more (`benchmarks/dropped_tricks.py`):\n\n"
-        + markdown_table(("what", "saved", "why it went"), lines, words=3)
+        "Time saved; negative if it took longer (`benchmarks/dropped_tricks.py`):\n\n"
+        + markdown_table(("what", "saved", "why it was dropped"), lines, words=3)
     ), []
 
 
@@ -561,7 +563,7 @@ def _bigger(results: Results) -> str:
                 limits.append(f"{model} {1000 * per_row:.1f} kB, {rows:.0f} million rows")
         parts.append(
             f"- More memory: what a row of {found['base']['columns']} columns takes, and how many "
-            f"{GIGABYTES} GB hold if it goes on as up to {last['size']:,} rows: "
+            f"{GIGABYTES} GB hold if memory grows as it does up to {last['size']:,} rows: "
             f"{'; '.join(limits)}. Tables beyond that are streamed from Parquet by `unmix fit`, "
             "for which memory does not grow with rows."
         )

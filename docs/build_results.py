@@ -40,11 +40,12 @@ EXPORT, TRIED, PAGE, IMAGES = (
 README = DOCS.parent / "README.md"
 NOT_YET = "Not run yet.\n"
 NOISE_NOTE = (
-    "Why Fashion-MNIST suffers most where wrong priors are believed: they lie further apart than "
-    "the true ones, so the network is less sure of every row than it should be. Where the target "
-    "prior is near one half, few rows cross the threshold for that. On Fashion-MNIST it is "
-    f"{BENCHMARKS['fashion-mnist'].target_prior:g}, which asks for strong evidence of a negative; "
-    "with epsilon 0.2 little of it is left, and negatives are called positive.\n"
+    "Why Fashion-MNIST suffers most if wrong priors are assumed known: the wrong priors lie "
+    "further apart than the true ones, so the network is less confident about every row than it "
+    "should be. If the target prior is near one half, this moves few rows across the threshold. On "
+    f"Fashion-MNIST it is {BENCHMARKS['fashion-mnist'].target_prior:g}, so a row needs strong "
+    "evidence to be predicted negative. With epsilon 0.2 little evidence is left, and negatives "
+    "are predicted positive.\n"
 )
 # Which pictures of which studies; noise-boxes is part of prior-noise.
 SHOWN = {
@@ -94,11 +95,12 @@ def render_results_page(
     parts = [
         "# Results\n",
         "<!-- Written by build_results.py from results.jsonl and tried.json; do not edit. -->\n",
-        "The paper's study, run again: every table and figure with our numbers beside the "
-        "published ones. All errors are test errors in percent. In a run labels draw the sets "
-        "before training and count errors after it; they choose no epoch and no strength. The "
-        "recipe itself was settled on seeds 0 and 1 with test errors in view (last section). To "
-        "run a study yourself: `unmix reproduce comparison --report report/`.\n",
+        "The paper's study, run again: every table and figure, with our numbers and the published "
+        "ones. All errors are test errors in percent. Within a run, labels are used to draw the "
+        "sets before training and to compute test errors after it, not to choose an epoch or the "
+        "strength of a penalty. The recipe itself was tuned on seeds 0 and 1 with test errors in "
+        "view (last section). To run a study yourself: `unmix reproduce comparison --report "
+        "report/`.\n",
     ]
     summaries = {name: summarize(STUDIES[name], runs) for name in SHOWN}
     parts += ["## In short\n", _headline(summaries["comparison"])]
@@ -113,8 +115,14 @@ def render_results_page(
         else:
             parts.append(render_study_markdown(summary, pictures, "images/"))
         if name == "prior-noise":
-            parts += ["**How far off the stated priors seem, without labels**\n", _noticed(summary)]
-            parts += ["**Wrong priors, refined, against true ones**\n", _refined(summary)]
+            parts += [
+                "**Error of the stated priors, estimated without labels**\n",
+                _noticed(summary),
+            ]
+            parts += [
+                "**Wrong priors, estimated along with the model, against true priors**\n",
+                _refined(summary),
+            ]
             parts.append(NOISE_NOTE)
     parts += ["## The strength of ssc-vat, chosen without labels\n", _choices(runs)]
     parts += [f"## The paper's recipe, {PAPER_EPOCHS} epochs\n", _paper_recipe(runs)]
@@ -157,8 +165,9 @@ def _headline(summary: Summary) -> str:
     )
     return markdown_table(heads, lines, words=1) + (
         "\nAverages over 10, 25 and 50 sets and the seeds run; blank if one of these is missing. "
-        "`ssc-vat` chooses between shifted images and an adversary without labels; so is "
-        "the epoch of the last but one column. Supervised: the same network with every label.\n"
+        "`ssc-vat` chooses between shifted images and adversarial perturbations without labels. "
+        "The epoch of the last but one column is chosen without labels, too. Supervised: the same "
+        "network with every label.\n"
     )
 
 
@@ -192,14 +201,14 @@ def _noticed(summary: Summary) -> str:
         for dataset, sets in places
     ]
     return markdown_table(("dataset", "sets", *columns), lines, words=2) + (
-        "\nThe standard error that makes the held-out images of all sets likeliest, for each seed; "
-        "0 if none makes them 20 times as likely as exact priors do. It compares "
-        f"{', '.join(f'{error:g}' for error in ERRORS)}.\n\n{_believed(summary)}\n"
+        "\nFor each seed, the standard error of the priors under which the held-out images of all "
+        "sets are most likely; 0 if none makes them 20 times as likely as exact priors do. "
+        f"Candidates: {', '.join(f'{error:g}' for error in ERRORS)}.\n\n{_assumed_known(summary)}\n"
     )
 
 
-def _believed(summary: Summary) -> str:
-    """Say where the stated priors, taken as true to the end, cost more than the paper's method."""
+def _assumed_known(summary: Summary) -> str:
+    """Say where the stated priors, assumed known, cost more than the paper's method."""
     entries = [e for e in summary.entries if e.row == "ssc-believing" and e.mean is not None]
     worse = []
     for entry in entries:
@@ -209,14 +218,14 @@ def _believed(summary: Summary) -> str:
             place = f"{dataset_title(entry.dataset)}, {entry.num_sets} sets, {entry.column}"
             worse.append(f"{place} ({entry.mean:.2f} against {paper.error:.2f})")
     return (
-        f"`ssc-believing`, which takes them as true to the end, is below the paper's mean in "
-        f"{len(entries) - len(worse)} of {len(entries)} places"
-        + (f"; not so: {'; '.join(worse)}." if worse else ".")
+        f"`ssc-believing`, which assumes the stated priors known, is below the paper's mean in "
+        f"{len(entries) - len(worse)} of {len(entries)} settings"
+        + (f"; exceptions: {'; '.join(worse)}." if worse else ".")
     )
 
 
 def _refined(summary: Summary) -> str:
-    """Return our errors with wrong priors refined beside the paper's with true priors."""
+    """Return our errors with wrong priors, estimated, and the paper's with true priors."""
     entries = {(e.dataset, e.num_sets, e.row, e.column): e for e in summary.entries}
     lines = []
     for dataset, num_sets in dict.fromkeys((e.dataset, e.num_sets) for e in summary.entries):
@@ -233,12 +242,12 @@ def _refined(summary: Summary) -> str:
                 *("" if p is None else mean_and_std(*p) for p in paper),
             ]
         )
-    heads = ("ours, told nothing, 0.2", "ours, told, 0.2", "paper, true priors", "paper, 0.2")
+    heads = ("ours, ssc, 0.2", "ours, ssc-refined, 0.2", "paper, true priors", "paper, 0.2")
     return markdown_table(("dataset", "sets", *heads), lines, words=2)
 
 
 def _choices(runs: Runs) -> str:
-    """Return what each radius of the penalty promised without labels, and what it gave."""
+    """Return the label-free score of each radius of the penalty, and its test error."""
     chosen = {c: run["chosen"] for c, run in runs.items() if "chosen" in run}
     places = {place: [c for c in cells if c in chosen] for place, cells in _choosing().items()}
     studied = [chosen[c] for cells in places.values() for c in cells]
@@ -253,7 +262,7 @@ def _choices(runs: Runs) -> str:
             [
                 dataset_title(dataset),
                 str(num_sets),
-                *(_promise([table[r] for table in errors if r in table]) for r in radii),
+                *(_loss_and_error([table[r] for table in errors if r in table]) for r in radii),
                 ", ".join(f"{radius:g}" for radius in picked),
                 _average([100 * t[r]["test_error"] for t, r in zip(errors, picked, strict=True)]),
                 _average([100 * min(row["test_error"] for row in t.values()) for t in errors]),
@@ -261,11 +270,12 @@ def _choices(runs: Runs) -> str:
         )
     heads = ("dataset", "sets", *(f"radius {r:g}" for r in radii), "chosen", "its error", "best")
     return markdown_table(heads, lines, words=2) + (
-        "\nPart of the way through training penalties of different radius are compared by the "
+        "\nPart of the way through training, penalties of different radius are compared by the "
         "log-loss of the set index on held-out images, after calibration: the first number, "
-        "averaged over seeds. The second is the test error at that moment, recorded and "
-        "not used. Chosen: the radius that trained on, for each seed. Its error and that of the "
-        "best radius in hindsight show what choosing without labels costs.\n"
+        "averaged over seeds. The second is the test error at that point, recorded but not used. "
+        "Chosen: the radius that training continued with, for each seed. The difference between "
+        "its error and that of the best radius in hindsight is the cost of choosing without "
+        "labels.\n"
     )
 
 
@@ -277,7 +287,7 @@ def _choosing() -> dict[tuple[str, int], list[Cell]]:
     return places
 
 
-def _promise(rows: list[dict[str, float]]) -> str:
+def _loss_and_error(rows: list[dict[str, float]]) -> str:
     """Return the calibrated log-loss and the test error of a candidate, averaged over seeds."""
     if not rows:
         return ""
@@ -289,10 +299,10 @@ def _paper_recipe(runs: Runs) -> str:
     """Return the runs by the paper's recipe."""
     grey = {c: r for c, r in runs.items() if c.recipe == "paper" and c.dataset in DATASETS}
     return (
-        f"Optimised as the paper describes it, {PAPER_EPOCHS} epochs: does our code give the "
-        "published errors? Its formula for the learning rate counts epochs, but it names the "
-        "scheduler of Keras, which counts updates, and so do we; with epochs the network overfits "
-        f"(last section).\n\n{_runs_table(grey)}\n{_reproduced(grey)}"
+        f"Optimised as the paper describes, {PAPER_EPOCHS} epochs: does our code reproduce the "
+        "published errors? The paper's formula for the learning rate counts epochs, but it names "
+        "the scheduler of Keras, which counts updates, and so do we; counting epochs, the network "
+        f"overfits (last section).\n\n{_runs_table(grey)}\n{_reproduced(grey)}"
         "The paper gives ssc with 10 sets and true priors twice, in its comparison and in its "
         "study of noise, and the two differ as well: "
         f"{', '.join(_published_twice(dataset) for dataset in DATASETS)}.\n"
@@ -335,7 +345,7 @@ def _cifar(runs: Runs) -> str:
         f"ResNet-32; the paper trained {PAPER_EPOCHS} epochs. In recipe `fast` the first "
         f"{recipe.half_size:.0%} of the steps see images at half their height and width, and "
         f"batches have {recipe.batch_size} rows. Each run has one thread and computes in bfloat16, "
-        "as convolutions do where the processor has it.\n\n"
+        "as convolutions do if the processor supports it.\n\n"
     ) + _runs_table({c: r for c, r in runs.items() if c.dataset == "cifar10"})
 
 
@@ -367,11 +377,11 @@ def _runs_table(runs: Runs) -> str:
 
 
 def _tried(tried: Iterable[Mapping[str, str]]) -> str:
-    """Return what did not earn its place, with its numbers."""
+    """Return what was tried and dropped, with its numbers."""
     lines = [[entry[key] for key in ("what", "where", "numbers", "why")] for entry in tried]
     if not lines:
         return "Nothing recorded yet.\n"
-    return markdown_table(("what", "where", "numbers", "why it went"), lines, words=4)
+    return markdown_table(("what", "where", "numbers", "why it was dropped"), lines, words=4)
 
 
 def _place_of(cell: Cell) -> tuple[int, int, str, int]:

@@ -27,9 +27,9 @@ MEASURE = re.compile(r"^[a-z ]+ [\d.]+ \(([\d.]+) to ([\d.]+)\) +([\d.]+)$", re.
 
 # Where the numbers of the text are found in the outputs; the first match counts.
 FACTS = {
-    "hidden": r"Share error on hidden sets:.*proportion ([\d.]+\d)",
-    "guess": r"Share error on hidden sets:.*baseline ([\d.]+\d)",
-    "ssc": r"Share error on hidden sets: ssc ([\d.]+\d)",
+    "held_out": r"predicted share on held-out sets:.*proportion ([\d.]+\d)",
+    "guess": r"predicted share on held-out sets:.*baseline ([\d.]+\d)",
+    "ssc": r"predicted share on held-out sets: ssc ([\d.]+\d)",
     "auc": r"unmix, no label +([\d.]+)",
     "auc_lines": r"logistic regression, 9,000 labels +([\d.]+)",
     "auc_trees": r"gradient boosting, 9,000 labels +([\d.]+)",
@@ -39,14 +39,14 @@ FACTS = {
     "promised": r"if the probabilities were right: +(\d+%)",
     "between": r"between occupations ([\d.]+\d)",
     "within": r"people of one occupation ([\d.]+\d)",
-    "lists_method": r"was trained by (\w+) on [\d,]+ rows in 10 sets",
+    "lists_method": r"was trained with method (\w+) on [\d,]+ rows in 10 sets",
     "headline": r"<p class=\"headline\"><span[^>]*>[^<]*</span>(.*?)</p>",
 }
 
 # The picture of the report whose heading holds these words, and its file here.
 PICTURES = {
-    "diagonal": "worked-example-shares.svg",
-    "Hidden sets": "worked-example-hidden-sets.svg",
+    "Predicted against stated": "worked-example-shares.svg",
+    "Held-out sets": "worked-example-held-out-sets.svg",
 }
 PICTURE_SCALE = 1.6
 

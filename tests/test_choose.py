@@ -1,5 +1,7 @@
 """One score on held-out sets decides about the method, the strength and what was shown."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -9,6 +11,7 @@ from test_known_sets import natural_sets
 from unmix import UnmixClassifier
 from unmix.data.sets import UnlabeledSets
 from unmix.learn.choose import ENOUGH_SETS, Gain, score_on_sets
+from unmix.learn.estimator import NotShownWarning
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Setup, fit_learner
 
@@ -21,10 +24,9 @@ def no_signal(seed, num_sets=40, rows=100):
 
 def chosen(x, sets, priors):
     clf = UnmixClassifier(priors, model="linear", random_state=0)
-    with np.testing.suppress_warnings() as quiet:
-        quiet.filter(UserWarning)
-        clf.fit(x, sets)
-    return clf
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotShownWarning)
+        return clf.fit(x, sets)
 
 
 @pytest.mark.parametrize("seed", range(3))

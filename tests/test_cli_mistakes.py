@@ -428,7 +428,7 @@ def test_an_error_that_is_no_number_is_refused():
 
 def test_trees_do_not_match_proportions():
     message = refused(*FIT, "--model", "boosting", "--method", "proportion")
-    assert "boosting learns by ssc only; use model linear or mlp" in message
+    assert "boosting learns by ssc, count, set-effects only; use model linear or mlp" in message
 
 
 @pytest.mark.parametrize(

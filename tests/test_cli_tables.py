@@ -86,8 +86,8 @@ def scores(model, rows, output, *options):
 
 def test_fit_prints_its_judgement_and_writes_model_and_report(place):
     lines = (place / "fit.txt").read_text().splitlines()
-    assert lines[0] == "2 number and 1 text columns."
-    assert lines[1].startswith("A linear model was trained by ssc on 384 rows in 6 sets, which")
+    assert lines[0] == "2 numeric and 1 text columns."
+    assert lines[1].startswith("A linear model was trained with method ssc on 384 rows in 6 sets;")
     assert lines[-1].endswith(f"(open {place}/model/report.html)")
     names = {"manifest.json", "model.json", "report.html", "weights.safetensors"}
     assert {path.name for path in (place / "model").iterdir()} == names
@@ -204,7 +204,7 @@ def test_unseen_categories_get_a_note_and_no_more(place, tmp_path):
     found, result = scores(place / "model", tmp_path / "rows.csv", tmp_path / "o.csv", "--json")
     assert result.stderr == (
         "note: column 'code' holds categories that training did not see, such as 'new', in 5 "
-        "rows; they count as unknown\n"
+        "rows; they are treated as unknown\n"
     )
     assert strict_json(result.stdout)["unseen"] == {"code": 5}
     assert found["probability"].between(0, 1).all()
@@ -281,8 +281,11 @@ def test_diagnose_needs_no_training(place):
     assert (record["num_rows"], record["num_sets"]) == (480, 6)
     assert record["worth_in_labels"] == pytest.approx(480 * shares.var() / 0.25)
     text = run(*args, "--target-prior", "0.95").stdout
-    assert text.startswith("480 rows in 6 sets.\nFor learning, the 480 rows are worth about 149 ")
-    assert "warning  The target prior 0.95 of class 1 lies outside the set priors" in text
+    assert text.startswith("480 rows in 6 sets.\nThe effective number of labels is about 149 (")
+    assert (
+        "warning  The base rate 0.95 of class 1 (target prior) lies outside the stated shares"
+        in text
+    )
 
 
 def test_prevalence_estimates_the_shares_of_new_sets(place, tmp_path):
@@ -395,7 +398,7 @@ def test_three_classes_from_fit_to_prevalence(tmp_path):
     line = run("prevalence", model, rows, *SETS).stdout.splitlines()[1]
     assert line.split()[:3] == ["1", "80", "red"]
     args = ("diagnose", rows, *SETS, "--priors", other, "--target-prior", given)
-    assert "The set priors tell the 3 classes apart." in run(*args).stdout
+    assert "The stated shares tell the 3 classes apart." in run(*args).stdout
 
 
 def test_no_rows_need_be_held_out(tmp_path):
@@ -403,7 +406,9 @@ def test_no_rows_need_be_held_out(tmp_path):
     options = ("--method", "ssc", "--held-out", "0", "--json")
     record = strict_json(fit_small(tmp_path, table, rates(THREE), *options).stdout)
     assert record["evaluation"] is None
-    assert record["sentences"][0].startswith("A linear model was trained by ssc on 90 rows")
+    assert record["sentences"][0].startswith(
+        "A linear model was trained with method ssc on 90 rows"
+    )
     assert record["sentences"][-1] == "No rows were held out, so its accuracy was not estimated."
 
 

@@ -103,8 +103,8 @@ def test_good_sets_get_no_warning():
     assert found.spread == pytest.approx(np.std([0.1, 0.3, 0.5, 0.7, 0.9]))
     assert found.worth_in_labels == pytest.approx(2000 * 0.08 / 0.25)
     assert found.rank == 2
-    assert "worth about 640 labeled" in found.expectation
-    assert "without labels to about +-" in found.expectation
+    assert "effective number of labels is about 640 (" in found.expectation
+    assert "without labels to within about " in found.expectation
 
 
 def test_expected_errors_are_those_that_evaluation_then_has():
@@ -148,7 +148,7 @@ def test_bad_priors_are_reported_not_raised(priors, words):
     assert len(errors) == 1
     assert re.search(words, errors[0])
     assert not found.usable
-    assert "cannot work" in found.expectation
+    assert "cannot be used" in found.expectation
     assert np.isnan(found.accuracy_error)
     assert found.findings[0].level == "error"
     json.dumps(found.to_dict(), allow_nan=False)
@@ -194,12 +194,14 @@ def test_sizes_are_reported():
 def test_few_sets_and_a_far_target_are_warned_of():
     two = diagnose([0.1, 0.9], [500, 500], target_prior=0.02)
     assert levels_of(two, "number of sets") == ["warning"]
-    assert "cannot test" in next(f.message for f in two.findings if f.subject == "number of sets")
-    assert "0.02 of class 1 lies outside the set priors (0.1 to 0.9)" in next(
+    assert "cannot be tested" in next(
+        f.message for f in two.findings if f.subject == "number of sets"
+    )
+    assert "0.02 of class 1 (target prior) lies outside the stated shares (0.1 to 0.9)" in next(
         f.message for f in two.findings if f.subject == "target prior"
     )
     four = diagnose([0.1, 0.3, 0.5, 0.9], [500] * 4)
-    assert "can hardly test" in next(f.message for f in four.findings if f.level == "warning")
+    assert "has little power" in next(f.message for f in four.findings if f.level == "warning")
     assert levels_of(diagnose([0.1, 0.9], [9, 9], target_prior=1.5), "target prior") == ["error"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import readme_tree
+import source_tree
 import unmix
 
 ROOT = Path(__file__).parents[1]
@@ -32,9 +32,25 @@ def test_the_readme_example_runs(capsys):
     assert "accuracy: 0.9" in capsys.readouterr().out
 
 
-def test_the_tree_of_the_readme_is_that_of_the_package():
-    readme = (ROOT / "README.md").read_text()
-    assert readme_tree.with_tree(readme) == readme, "run python tests/readme_tree.py"
+def test_the_tree_for_contributors_is_that_of_the_package():
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    assert "    risks.py " in page
+    assert source_tree.with_tree(page) == page, "run python tests/source_tree.py"
+
+
+def test_the_readme_is_a_page_or_two_with_a_small_picture():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 115
+    picture = (ROOT / "docs/images/report.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert 20_000 < len(picture) < 200_000
+
+
+def test_every_public_name_is_explained_once():
+    page = (ROOT / "docs/api.md").read_text()
+    lines = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
+    assert sorted(lines) == sorted(unmix.__all__)
+    methods = re.findall(r"`(\w+)(?:\([^`]*\))?`", lines["UnmixClassifier"])
+    assert [name for name in methods if not hasattr(unmix.UnmixClassifier, name)] == []
 
 
 def test_links_in_the_documents_lead_somewhere():

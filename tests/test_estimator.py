@@ -247,7 +247,7 @@ def test_set_ids_are_any_hashable():
         (
             {"model": "boosting", "method": "proportion"},
             InputError,
-            "boosting learns by ssc, count, set-effects only",
+            "boosting learns by ssc, count",
         ),
         ({"set_priors": None, "method": "proportion"}, InputError, "needs set_priors"),
     ],

@@ -250,7 +250,7 @@ def test_pure_sets_give_the_labeled_numbers():
     half = (found.auc.high - found.auc.low) / 2
     assert half == pytest.approx(1.959964 * np.sqrt(variance), rel=1e-2)
     assert found.fit_test.degrees == 0
-    assert "Two sets cannot test the assumption" in found.fit_test.verdict
+    assert "The assumption cannot be tested with two sets" in found.fit_test.verdict
 
 
 def test_the_best_cell_rates_are_those_of_one_large_least_squares_problem():
@@ -371,7 +371,7 @@ def test_a_constant_classifier_is_no_better_than_its_prior(constant):
     found = evaluate(np.full(500, constant), index, [0.1, 0.3, 0.5, 0.7, 0.9], 0.3)
     assert found.auc.value == pytest.approx(0.5)
     assert found.accuracy.value == pytest.approx(0.3 if constant > 0 else 0.7)
-    assert "all alike" in found.fit_test.verdict
+    assert "All scores are equal" in found.fit_test.verdict
 
 
 def test_nothing_of_size_rows_times_sets_is_built():

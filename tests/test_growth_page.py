@@ -112,7 +112,7 @@ def test_the_page_shows_what_was_measured():
     page, images = build_growth.render_growth_page(made_up())
     assert "2 cores (Abacus), torch 9.9" in page
     assert "| rows | mlp | 1,000 to 8,000 | 8 | 1.00 to 8.00 | 8.0 | 310 to 380 |" in page
-    assert "| mlp | one process, two threads | now | 2.50 | 30.0 | 80.0 (sgemm) | 38 % |" in page
+    assert "| mlp | one process, two threads | unmix | 2.50 | 30.0 | 80.0 (sgemm) | 38 % |" in page
     assert "| matrix products | 30 % | 30 % |" in page
     assert "| fit | 1,000,000 | 99 | 3,456 |" in page
     assert "| 1,000 | 1000.00 | 3000.00 | 3.0 | 100 | 300 |" in page

@@ -47,26 +47,27 @@ def test_a_good_fit_is_believable_and_says_why():
     learned, assumed, hidden, accuracy, verdict = found.sentences
     worth = 1200 * SHARES.var() / 0.25
     assert learned == (
-        "A linear model was trained by ssc on 1,200 rows in 8 sets, which carry as much as about "
-        f"{worth:.0f} labels."
+        "A linear model was trained with method ssc on 1,200 rows in 8 sets; the effective number "
+        f"of labels is about {worth:.0f}."
     )
-    assert assumed == "It assumes that sets share what each class looks like (label shift)."
+    assert assumed == "It assumes that each class looks the same in every set (label shift)."
     ours, baseline = (clf.leave_sets_out_[name] for name in ("ssc", "baseline"))
     assert hidden == (
-        f"For sets hidden from training it predicts the share with an error of {ours:.3f}; "
-        f"guessing the pooled prior has {baseline:.3f}, so the sets do carry the answer."
+        f"On held-out sets the RMS error of the predicted share is {ours:.3f}; guessing the "
+        f"average share gives {baseline:.3f}, so the model beats guessing."
     )
     result = found.evaluation
     low, high = (round(100 * end) for end in (result.accuracy.low, result.accuracy.high))
     assert accuracy == (
-        f"At the target prior its accuracy is about {100 * result.accuracy.value:.0f} % ({low} to "
-        f"{high} %) and its AUC {result.auc.value:.2f} ({result.auc.low:.2f} to "
-        f"{result.auc.high:.2f}), estimated without labels."
+        "At the base rate where it is used, its accuracy is about "
+        f"{100 * result.accuracy.value:.0f} % ({low} to {high} %) and its AUC "
+        f"{result.auc.value:.2f} ({result.auc.low:.2f} to {result.auc.high:.2f}), "
+        "estimated without labels."
     )
     right = [(clf.predict(x) == labels)[labels == k].mean() for k in (0, 1)]
     assert result.accuracy.low < 0.7 * right[0] + 0.3 * right[1] < result.accuracy.high
     assert verdict == result.fit_test.verdict
-    assert verdict.startswith("The sets fit together")
+    assert verdict.startswith("The sets are consistent with label shift (p = ")
     assert found.target_prior == pytest.approx(0.3)
     assert found.classes == ("0", "1")
     assert found.set_ids == tuple(NAMES)
@@ -83,7 +84,7 @@ def test_sets_that_cannot_answer_are_not_believed():
     found = judge(clf)
     assert not found.believable
     assert found.sentences[2].endswith(
-        ", so these sets cannot answer the question and the model should not be used."
+        ", so these sets cannot answer the question. Do not use this model."
     )
 
 
@@ -94,7 +95,7 @@ def test_sets_whose_classes_look_different_are_not_believed():
     assert found.leave_sets_out["ssc"] < found.leave_sets_out["baseline"]
     assert found.evaluation.fit_test.p_value < 1e-6
     assert not found.believable
-    assert found.sentences[-1].startswith("The sets do not fit together (p = ")
+    assert found.sentences[-1].startswith("The sets are not consistent with label shift (p = ")
     assert {"s2", "s5"} <= set(found.evaluation.fit_test.misfits)
 
 
@@ -112,9 +113,10 @@ def test_a_proportion_model_does_not_need_label_shift():
     assert found.leave_sets_out["proportion"] < found.leave_sets_out["baseline"]
     assert found.believable
     assert found.sentences[1] == (
-        "It assumes that sets share how class depends on the features (covariate shift)."
+        "It assumes that the class depends on the features in the same way in every set "
+        "(covariate shift)."
     )
-    assert found.sentences[3].startswith("Its accuracy cannot be told without labels")
+    assert found.sentences[3].startswith("Its accuracy cannot be estimated without labels")
 
 
 def test_shares_of_a_proportion_model_do_not_depend_on_the_target_prior():
@@ -164,7 +166,9 @@ def test_few_sets_are_said_to_be_too_few():
     few = np.isin(sets, ["s0", "s3", "s7"])
     clf = UnmixClassifier(PRIORS, model="linear", method="ssc", random_state=0)
     found = judge(clf.fit(x[few], sets[few]))
-    assert found.sentences[2] == "3 sets are too few to hide some and test the prediction on them."
+    assert found.sentences[2] == (
+        "3 sets are too few to hold some out and test the predicted shares."
+    )
 
 
 def test_a_set_that_all_depends_on_cannot_be_hidden():
@@ -173,7 +177,8 @@ def test_a_set_that_all_depends_on_cannot_be_hidden():
     clf = UnmixClassifier(priors, model="linear", method="ssc", random_state=0).fit(x, sets)
     found = judge(clf)
     assert found.leave_sets_out == {}
-    assert found.sentences[2].startswith("Without some of its sets the others cannot tell")
+    assert found.sentences[2].startswith("No sets could be held out")
+    assert found.sentences[2].endswith("the others cannot tell the classes apart.")
 
 
 def test_labels_stand_beside_the_numbers_and_change_nothing_else():

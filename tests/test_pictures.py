@@ -194,7 +194,7 @@ def test_bars_are_the_errors_and_the_line_is_the_guess():
     bars = [(bar.get_y() + bar.get_height() / 2, bar.get_width()) for bar in ax.patches]
     np.testing.assert_allclose(bars, [(0, 0.06), (1, 0.147), (2, 0.024)], atol=1e-12)
     labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert labels == ["guess: pooled share", "ssc", "proportion (this model)"]
+    assert labels == ["guess: average share", "ssc", "proportion (this model)"]
     assert ax.lines[0].get_xdata() == [0.06, 0.06]
     assert same_color(ax.patches[2].get_facecolor(), pictures.BLUE)
 

@@ -61,7 +61,9 @@ class StandIn:
         self.method_row_ = METHODS[method]
         self.shares_ = ClassShares(np.stack([*priors.values()]))
 
-        self.learner_ = SimpleNamespace(base_prior=self.target_prior_)
+        setup = SimpleNamespace(model=self.model_)
+        self.learner_ = SimpleNamespace(base_prior=self.target_prior_, setup=setup)
+        self.set_priors, self.method, self.hide_sets = dict(priors), method, None
 
     def decision_function(self, X):
         return X[:, 0] if X.shape[1] == 1 else X
@@ -203,13 +205,16 @@ def check_harmless(text):
 
 def test_the_answer_comes_first_and_then_the_numbers(good, good_page):
     page = check_harmless(good_page)
-    places = [page.text.index(words) for words in ("Yes: nothing speaks against", *good.sentences)]
+    places = [
+        page.text.index(words)
+        for words in ("Yes: no check found evidence against it", *good.sentences)
+    ]
     assert places == sorted(places)
     order = (
-        "The numbers",
-        "What to look at",
-        "Sets that do not fit",
-        "What the sets allow",
+        "Performance",
+        "Plots",
+        "Test of label shift",
+        "Data check",
         "What this does not tell you",
         "How it was made",
     )
@@ -225,8 +230,8 @@ def test_a_fitted_classifier_gets_its_report():
     half = np.arange(len(ids)) % 2 == 0
     judgement = judge(clf.fit(X[half], ids[half]), X[~half], ids[~half], labels=labels[~half])
     page = check_harmless(render_report(judgement))
-    assert "May it be believed? ✓ Yes" in page.text
-    assert "A linear model was trained by ssc on 900 rows in 6 sets" in page.text
+    assert "Can this be trusted? ✓ Yes" in page.text
+    assert "A linear model was trained with method ssc on 900 rows in 6 sets" in page.text
     assert page.count("svg") == 4
 
 
@@ -243,7 +248,7 @@ def test_every_number_stands_beside_its_interval_and_its_labeled_value(good, goo
     assert f"about {good.diagnosis.worth_in_labels:,.0f}" in text
     assert "With 6,000 labels" in text
     assert "inside the interval" in text
-    assert "All sets fit." in text
+    assert "No set is flagged." in text
 
 
 def test_the_same_judgement_gives_the_same_bytes(good, good_page):
@@ -257,9 +262,9 @@ def test_a_page_of_fifty_sets_is_small(misfit_page):
 def test_misfits_turn_the_banner_red_and_are_listed_with_a_direction(misfit, misfit_page):
     text = check_harmless(misfit_page).text.replace("\xa0", " ")
     assert verdict_of(misfit).level == "no"
-    assert "No: the sets do not fit together" in text
+    assert "No: the sets are not consistent with the assumption" in text
     assert "Do not quote these numbers" in text
-    assert "Sets should lie on the diagonal: 2 sets do not fit" in text
+    assert "Predicted against stated shares: 2 sets are flagged" in text
     rows = {row.names[0]: row for row in misfit_rows(misfit)}
     assert set(rows) == {"county 3", "county 40"}
     assert rows["county 3"].direction.endswith("a larger share of positives than stated")
@@ -274,8 +279,8 @@ def test_sets_that_cannot_answer_are_called_so():
     priors, X, ids, _ = two_classes(named(12))
     judgement = judge(StandIn(priors, hidden=WORSE), X, ids)
     text = Page(render_report(judgement)).text
-    assert "No: these sets cannot answer the question" in text
-    assert "Hidden sets are predicted no better than by guessing" in text
+    assert "No: the model does not beat guessing" in text
+    assert "Held-out sets are predicted no better than by guessing" in text
 
 
 def test_three_classes_get_a_confusion_matrix_and_a_panel_each(three):
@@ -290,7 +295,7 @@ def test_three_classes_get_a_confusion_matrix_and_a_panel_each(three):
             )
     for name in ("fox", "hare", "owl"):
         assert f"stated share of class {name}" in text
-        assert f"truly {name}" in text
+        assert f"actual {name}" in text
     assert "True positive rate" not in text
     assert "fox 50 %, hare 30 %, owl 20 %" in text
     assert page.count("svg") == 5  # a panel per class, scores, hidden sets
@@ -308,8 +313,8 @@ def test_two_classes_with_a_logit_each_are_shown_as_well(misfit):
     )
     judgement = replace(misfit, evaluation=evaluation, classes=("no", "yes"), histograms=())
     text = check_harmless(render_report(judgement)).text.replace("\xa0", " ")
-    assert "right decisions where 30 % are class yes" in text
-    assert "called yes" in text
+    assert "correct predictions where 30 % are class yes" in text
+    assert "predicted yes" in text
     assert "predicted share of class yes" in text
     rows = {row.names[0]: row for row in misfit_rows(judgement)}
     assert set(rows) == {"county 3", "county 40"}
@@ -322,8 +327,8 @@ def test_what_was_not_checked_is_said():
     two_sets = judge(StandIn(priors), X, ids)
     assert verdict_of(two_sets).level == "partly"
     text = check_harmless(render_report(two_sets)).text
-    assert "Two sets cannot test the assumption" in text
-    assert "whether the shares of hidden sets are predicted (too few sets)" in text
+    assert "The assumption cannot be tested with two sets" in text
+    assert "prediction of held-out sets (too few sets)" in text
     no_rows = judge(StandIn(priors, hidden=BETTER))
     assert no_rows.evaluation is None
     page = check_harmless(render_report(no_rows))
@@ -336,11 +341,11 @@ def test_the_method_proportion_is_told_apart():
     priors, X, ids, _ = two_classes(named(12), wrong=(2,))
     clf = StandIn(priors, method="proportion", hidden={**BETTER, "proportion": 0.01})
     judgement = judge(clf, X, ids)
-    assert verdict_of(judgement).headline == "Partly: believe the shares, not the accuracy"
+    assert verdict_of(judgement).headline == "Partly: trust the predicted shares, not the accuracy"
     text = Page(render_report(judgement)).text.replace("\xa0", " ")
     assert "These numbers assume label shift" in text
-    assert "It assumes label shift, which this method does not." in text
-    assert "Without intervals: those at hand assume label shift." in text
+    assert "This estimate assumes label shift, which the method of this model does not." in text
+    assert "No intervals are shown: the available ones assume label shift." in text
     entry = {e.set_id: e for e in judgement.evaluation.calibration}["county 2"]
     row = misfit_rows(judgement)[0]
     assert row.names == ("county 2",)
@@ -350,7 +355,7 @@ def test_the_method_proportion_is_told_apart():
 def test_refined_shares_and_the_learning_curve_are_shown_only_if_there_are_any(
     good_page, misfit, misfit_page
 ):
-    assert "The loss of held-out rows was lowest in round 2" in good_page
+    assert "The loss on held-out rows was lowest in round 2" in good_page
     assert Page(good_page).count("svg") == 5
     assert Page(misfit_page).count("svg") == 4
     refined = replace(
@@ -363,7 +368,9 @@ def test_refined_shares_and_the_learning_curve_are_shown_only_if_there_are_any(
         refined_priors=tuple(p + 0.125 * (j == 7) for j, p in enumerate(misfit.stated_priors)),
     )
     (picture,) = pictures_of(refined)
-    assert picture.heading == "Training moved the stated shares by up to 12.5 points"
+    assert picture.heading == (
+        "Estimated against stated shares: changes of up to 12.5 percentage points"
+    )
     assert ">county 7<" in picture.drawings[0]
 
 
@@ -426,7 +433,7 @@ def test_small_sets_tested_together_are_named_together(misfit):
     (row,) = misfit_rows(judgement)
     assert row.names == tuple(named(5))
     assert row.more == 4
-    assert row.direction == "its scores are spread differently than in the other sets"
+    assert row.direction == "its scores are distributed differently than in the other sets"
     mean = np.mean(misfit.stated_priors[:9])
     assert row.stated == f"{100 * mean:.1f}\xa0%"
 

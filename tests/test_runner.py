@@ -138,7 +138,7 @@ def test_a_cell_that_kills_its_worker_every_time_is_given_up(tmp_path, monkeypat
         dead = subprocess.Popen(["sleep", "60"])
         dead.kill()
         run.workers.append(runner._Worker(dead, cell=0))
-        run._bury(run.workers[0])
+        run._worker_died(run.workers[0])
         assert "died 1 times, with exit code -9" in store.failures()[CELLS[0]]
     assert "is memory short?" in notes[0]
     assert notes[1] == "started"

@@ -399,7 +399,7 @@ def test_boosting_says_that_it_trains_on_a_sample(files, monkeypatch):
     result = CliRunner().invoke(main, [*args, "--method", "ssc", "--model", "boosting", "--json"])
     assert result.exit_code == 0, result.output
     assert "boosting trains in memory, on a random sample of 1," in result.stderr
-    assert "rows to learn from" in result.stderr
+    assert "training rows; linear and mlp use all of them" in result.stderr
 
 
 def test_a_bad_cell_is_named_with_its_file_and_row(files):

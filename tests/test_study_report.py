@@ -179,7 +179,7 @@ def test_mixed_versions_and_sets_with_replacement_are_told():
     rows = STUDIES["set-number"].cells(("fashion-mnist",), seeds=(0, 1))
     mixed = {r.cell: fake_result(r.cell, f"code {r.cell.seed}") for r in rows}
     text = " ".join(notes_of(summarize(STUDIES["set-number"], mixed, rows)))
-    assert "Made by 2 versions of the code; an export says which made which run." in text
+    assert "Made with 2 versions of the code; an export gives that of each run." in text
     assert "2 of the 3,204 sets of these runs (2 of 8 runs) were drawn with replacement" in text
 
 
@@ -187,11 +187,11 @@ def test_where_the_paper_is_better_is_said(runs):
     summary = small("set-number", runs)
     entries = [replace(entry, paper=Published(99.0, 0.1)) for entry in summary.entries]
     better = replace(summary, entries=tuple(entries))
-    assert against_paper(better) == "Below the paper's mean: ssc in 8 of 8 places."
+    assert against_paper(better) == "Below the paper's mean: ssc in 8 of 8 settings."
     entries[1] = replace(entries[1], paper=Published(0.1, 0.1))
     worse = replace(summary, entries=tuple(entries))
     assert against_paper(worse) == (
-        "Below the paper's mean: ssc in 7 of 8 places (not so: MNIST, 100 sets)."
+        "Below the paper's mean: ssc in 7 of 8 settings (exceptions: MNIST, 100 sets)."
     )
 
 
@@ -228,7 +228,7 @@ def test_curves_show_errors_risks_below_zero_and_the_paper(runs):
     assert "Kuzushiji-MNIST, 50 sets" in words
     assert {"ssc", "llp-vat", "mmc-u2-b", "paper", "epoch", "test error (%)"} <= {*words}
     words = words_of(standalone_svg(risks.drawing))
-    assert {"0", "-10", "below zero: no true risk is"} <= {*words}
+    assert {"0", "-10", "below zero: impossible for a true risk"} <= {*words}
     assert "paper" not in words
 
 
@@ -283,12 +283,14 @@ def test_the_errors_that_ssc_noticed_are_listed_by_place_and_seed():
     summary = summarize(STUDIES["prior-noise"], found, rows)
     text = build_results._noticed(summary)
     assert lines_of(text)[2][:4] == ["MNIST", "10", "0, 0", "0.05, 0.05"]
-    assert "in 4 of 5 places; not so: MNIST, 10 sets, epsilon 0.2 (3.90 against 3.84)." in text
+    assert (
+        "in 4 of 5 settings; exceptions: MNIST, 10 sets, epsilon 0.2 (3.90 against 3.84)." in text
+    )
     notes = " ".join(notes_of(summary))
     assert "after 20% of the epochs" in notes
-    assert "In 8 of 10 runs they said no" in notes
+    assert "In 8 of 10 runs the check rejected them" in notes
     head, _, line = lines_of(build_results._refined(summary))
-    assert head[2:4] == ["ours, told nothing, 0.2", "ours, told, 0.2"]
+    assert head[2:4] == ["ours, ssc, 0.2", "ours, ssc-refined, 0.2"]
     assert line[4:] == ["2.54 (0.02)", "3.84 (0.25)"]
 
 

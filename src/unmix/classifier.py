@@ -29,13 +29,14 @@ class UnmixClassifier(SetClassifier):
     method : str
         'auto', or a row of `METHODS`: 'ssc' and most others assume that p(x | class) is shared by
         all sets, 'proportion' and 'llp-vat' that p(class | x) is. 'auto' fits 'ssc' and
-        'proportion' and takes the one that predicts hidden sets better.
+        'proportion' and takes the one that predicts held-out sets better.
     model : 'auto', 'linear', 'boosting', 'mlp', 'resnet32' or a torch module
-        'auto' takes the better of linear and boosting on hidden rows; for images the paper's
+        'auto' takes the better of linear and boosting on held-out rows; for images the paper's
         networks, 'mlp' for grey ones and 'resnet32' for those with channels.
     prior_error : float, mapping or 'auto', optional
         Standard error of the set priors, one for all or one per set id: the priors are then
-        learned with the model, if the method can. 'auto': rows held out say how large it is.
+        estimated along with the model, if the method can. 'auto': it is estimated from held-out
+        rows.
     l2 : float, optional
         Strength of the linear model's regularisation; chosen without labels if left out.
     epochs : int, optional
@@ -49,9 +50,9 @@ class UnmixClassifier(SetClassifier):
     flip : bool
         Whether images may be mirrored left to right.
     hide_sets : bool, optional
-        Hide sets in turn and predict their shares, which shows whether the sets carry the answer.
-        If left out, only where the method is to be chosen or the model is linear: it takes about
-        five more fits.
+        Hold sets out in turn and predict their shares, which shows whether the model beats
+        guessing the average share. If left out, only where the method is to be chosen or the
+        model is linear: it takes about five more fits.
     allow_set_feature : bool
         Accept a feature that names the set.
     random_state : int, RandomState or None
@@ -63,16 +64,16 @@ class UnmixClassifier(SetClassifier):
     classes_ : array, shape (K,)
         For shares of positives these are 0 and 1.
     set_priors_ : dict
-        Set id -> prior, refined if `refined_`.
+        Set id -> prior, as estimated if `refined_`.
     refined_ : bool
-        Whether the set priors were learned with the model.
+        Whether the set priors were estimated along with the model.
     noticed_error_ : float
         How far off the stated priors are, if `prior_error` is 'auto'; 0 if they are right.
     target_prior_ : array, shape (K,)
     method_, model_ : str
         What was used.
     leave_sets_out_ : dict
-        Method, and 'baseline', -> error of the predicted share of hidden sets.
+        Method, and 'baseline', -> RMS error of the predicted share of held-out sets.
     learner_ : Learner
     encoder_ : TableEncoder or ImageEncoder
     history_ : list of dict
@@ -128,7 +129,7 @@ class UnmixClassifier(SetClassifier):
         return prevalence_of(self, X, sets, confidence=confidence)
 
     def diagnose(self) -> Diagnosis:
-        """Say what the shares and sizes of the sets of training let one expect."""
+        """Say what to expect, given the shares and sizes of the training sets."""
         from unmix.assess.judge import diagnose_classifier
 
         return diagnose_classifier(self)

@@ -102,7 +102,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         The folder is missing, not writable or full, or ``path`` is not an ordinary file.
     """
     target = Path(os.path.realpath(path))
-    temporary = _sibling(target)
+    temporary = _temporary_path(target)
     try:
         with explained_os_errors(path, "write", target, temporary):
             _check_file_is_free(target, path)
@@ -158,10 +158,10 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[
         ``path`` is taken, or its parent is missing, not writable or full.
     """
     target = Path(os.path.realpath(path))
-    temporary, replaced = _sibling(target), _replaced(target)
+    temporary, replaced = _temporary_path(target), _backup_path(target)
     try:
         with explained_os_errors(path, "write", target, temporary, replaced):
-            _recover(target)
+            _restore_backup(target)
             _check_folder_is_free(target, path, overwrite)
             temporary.mkdir()
             yield temporary
@@ -192,7 +192,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _sibling(target: Path) -> Path:
+def _temporary_path(target: Path) -> Path:
     """Return an unused hidden name in the folder of ``target``, with the same suffix."""
     return target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
 
@@ -260,14 +260,14 @@ def _sync_tree(folder: Path) -> None:
         _sync_folder(Path(parent))
 
 
-def _replaced(target: Path) -> Path:
+def _backup_path(target: Path) -> Path:
     """Return where a folder waits while another takes its name: always the same, to be found."""
     return target.with_name(f".{target.name}.replaced.tmp")
 
 
 def _put_in_place(new: Path, target: Path) -> None:
     """Give a new folder the name of an old one, which steps aside."""
-    replaced = _replaced(target)
+    replaced = _backup_path(target)
     os.rename(target, replaced)
     try:
         os.rename(new, target)
@@ -276,9 +276,9 @@ def _put_in_place(new: Path, target: Path) -> None:
         raise
 
 
-def _recover(target: Path) -> None:
+def _restore_backup(target: Path) -> None:
     """Put right what a crash in the middle of a replacement left."""
-    replaced = _replaced(target)
+    replaced = _backup_path(target)
     if not replaced.is_dir():
         return
     if target.exists():

@@ -53,7 +53,7 @@ class Diagnosis:
     smallest_singular_value : float
         Of the prior matrix with rows weighted by the root of the set weight; near 0 is bad.
     worth_in_labels : float
-        Labeled rows that would teach as much.
+        Effective number of labels: labeled rows that would teach as much.
     variance_inflation : float
         Variance of the label-free accuracy over that from as many labeled rows.
     tpr_error, fpr_error, accuracy_error : float
@@ -126,7 +126,7 @@ def diagnose(
     prior_errors : (m,) or (m, K), optional
         Standard errors of the stated shares.
     target_prior : float or (K,), optional
-        Class shares where the classifier will be used; the pooled prior if left out.
+        Class shares where the classifier will be used; the average share if left out.
 
     Returns
     -------
@@ -239,15 +239,16 @@ def _numbers(
 def _expectation(numbers: dict[str, Any], rows: int) -> str:
     """Say in words what these sets can do."""
     if np.isnan(numbers["accuracy_error"]):
-        return "These sets cannot work as they are; see the errors."
+        return "These sets cannot be used as they are; see the errors."
     worth = numbers["worth_in_labels"]
     half = 1.96 * numbers["accuracy_error"] * np.sqrt(5)  # a fifth held out
     judged = (
-        f"accuracy can be told without labels to about +-{100 * half:.1f} points"
+        "accuracy can be estimated without labels to within about "
+        f"{100 * half:.1f} percentage points"
         if half < 0.25
-        else "accuracy cannot be told without labels"
+        else "accuracy cannot be estimated without labels"
     )
     return (
-        f"For learning, the {rows:,} rows are worth about {worth:,.0f} labeled ones "
-        f"({worth / rows:.1%}). With a fifth of them held out, {judged}."
+        f"The effective number of labels is about {worth:,.0f} ({100 * worth / rows:.1f} % of the "
+        f"{rows:,} rows). With a fifth of the rows held out, {judged}."
     )

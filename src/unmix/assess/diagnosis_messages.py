@@ -146,26 +146,26 @@ def prior_findings(
     subject = "set priors"
     if numbers["rank"] < num_classes:
         message = (
-            "All sets have the same share, so nothing tells the classes apart."
+            "All sets have the same share, so the classes cannot be told apart."
             if num_classes == 2
-            else f"The set priors tell only {numbers['rank']} of {num_classes} classes apart."
+            else f"The stated shares tell only {numbers['rank']} of {num_classes} classes apart."
         )
         cure = "Add sets with other shares, or split the sets by something the shares depend on."
         return [Finding("error", subject, message, cure)]
     findings = []
     worth = numbers["worth_in_labels"]
     if numbers["spread"] < NARROW:
-        message = f"The set priors differ little (standard deviation {numbers['spread']:.3f})."
-        cure = "Add sets with lower or higher shares; they count most."
+        message = f"The stated shares differ little (standard deviation {numbers['spread']:.3f})."
+        cure = "Add sets with lower or higher shares; they help most."
         findings.append(Finding("warning", subject, message, cure))
     if worth < FEW_LABELS:
-        message = f"The sets are worth only about {worth:.0f} labeled rows."
+        message = f"The effective number of labels is only about {worth:.0f}."
         cure = "Add rows or sets with more extreme shares, or label a few hundred rows instead."
         findings.append(Finding("warning", "worth in labels", message, cure))
     pure = int(np.sum(theta.max(axis=1) == 1))
     if pure:
         message = (
-            f"{_count(pure, 'set holds', 'sets hold')} a single class, as good as labeled rows."
+            f"{_count(pure, 'set holds', 'sets hold')} a single class and count as labeled rows."
         )
         findings.append(Finding("ok", subject, message))
     if covariance is not None:
@@ -174,12 +174,12 @@ def prior_findings(
         if noise > signal / 4:
             message = (
                 f"The errors of the stated shares ({np.sqrt(noise / num_classes):.2g}) are large "
-                f"beside their spread ({np.sqrt(signal / num_classes):.2g})."
+                f"compared with their spread ({np.sqrt(signal / num_classes):.2g})."
             )
-            cure = "Let the shares be refined in training, or get better shares."
+            cure = "Estimate the shares along with the model, or get better shares."
             findings.append(Finding("warning", "prior errors", message, cure))
     if not any(finding.level == "warning" for finding in findings):
-        message = f"The set priors tell the {num_classes} classes apart."
+        message = f"The stated shares tell the {num_classes} classes apart."
         findings.append(Finding("ok", subject, message))
     return findings
 
@@ -191,10 +191,10 @@ def target_findings(target: FloatArray, theta: FloatArray) -> list[Finding]:
         return []
     k = int(np.flatnonzero(outside)[-1])
     message = (
-        f"The target prior {target[k]:g} of class {k} lies outside the set priors "
-        f"({theta[:, k].min():g} to {theta[:, k].max():g}): accuracy there is extrapolated."
+        f"The base rate {target[k]:g} of class {k} (target prior) lies outside the stated shares "
+        f"({theta[:, k].min():g} to {theta[:, k].max():g}), so accuracy there is extrapolated."
     )
-    return [Finding("warning", "target prior", message, "Expect wider intervals at that prior.")]
+    return [Finding("warning", "target prior", message, "Expect wider intervals there.")]
 
 
 def size_findings(sizes: FloatArray, names: tuple[str, ...]) -> list[Finding]:
@@ -209,20 +209,20 @@ def size_findings(sizes: FloatArray, names: tuple[str, ...]) -> list[Finding]:
         findings.append(Finding("error", subject, message, "Count the rows of each set."))
     elif len(empty) == len(sizes):
         message = "No set has any rows."
-        cure = "Check that set ids in rows and priors are spelled alike."
+        cure = "Check that set ids in rows and priors are spelled the same way."
         findings.append(Finding("error", subject, message, cure))
     elif len(empty):
         message = (
             f"{_count(len(empty), 'set has', 'sets have')} no rows, first '{names[empty[0]]}'."
         )
-        cure = "Check that set ids in rows and priors are spelled alike."
+        cure = "Check that set ids in rows and priors are spelled the same way."
         findings.append(Finding("note", subject, message, cure))
     if single:
         message = f"{_count(single, 'set has', 'sets have')} a single row."
         findings.append(Finding("note", subject, message))
     if small:
         message = f"{_count(small, 'set has', 'sets have')} fewer than {SMALL_SET} rows."
-        cure = "Use them, but a published share says little about so few rows."
+        cure = "Small sets can be used, but a published share says little about so few rows."
         findings.append(Finding("note", subject, message, cure))
     return findings
 
@@ -235,12 +235,14 @@ def count_findings(num_sets: int, num_classes: int) -> list[Finding]:
         message = f"{_count(num_sets, 'set', 'sets')} cannot tell {num_classes} classes apart."
         return [Finding("error", subject, message, cure)]
     if num_sets == num_classes:
-        message = f"{num_sets} sets cannot test whether the sets share their class distributions."
+        message = f"Label shift, the assumption, cannot be tested with {num_sets} sets."
         return [Finding("warning", subject, message, cure)]
     if num_sets < FEW_SETS + num_classes - 2:
-        message = f"{num_sets} sets can hardly test whether they share their class distributions."
+        message = (
+            f"With {num_sets} sets, the test of label shift (the assumption) has little power."
+        )
         return [Finding("warning", subject, message, cure)]
-    message = f"{num_sets} sets are enough to test the assumption after training."
+    message = f"{num_sets} sets are enough to test label shift (the assumption) after training."
     return [Finding("ok", subject, message)]
 
 

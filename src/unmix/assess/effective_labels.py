@@ -1,4 +1,4 @@
-"""What unlabeled sets are worth, in labeled rows.
+"""The effective number of labels: how many labeled rows would teach as much as the sets do.
 
 The Fisher information about the logit that a row's set index carries, over what its label would
 carry, before training (from priors and sizes) and after (from logits). This file trains nothing.

@@ -1,4 +1,4 @@
-"""How good is the classifier, and may one believe it, judged on held-out rows without a label.
+"""How good is the classifier, judged on held-out rows without a label, and is that to be trusted?
 
 Puts together the rates of the classes, the ROC curve, the shares predicted for every set and the
 test of the assumption. The mathematics is in `class_rates`, `roc`, `fit_test` and `core.shares`;
@@ -304,5 +304,5 @@ def _method(confidence: float, with_errors: bool) -> str:
         "Label-free, assuming label shift: weighted least squares over the sets, class rates moved "
         f"to the nearest ones in [0, 1] that sum to 1. Intervals ({confidence:.0%}) are analytic, "
         f"value +- z standard deviations cut off at 0 and 1; they cover {sources}, not sets that "
-        "break the assumption. Predicted shares hold the model fixed."
+        "violate the assumption. Intervals of predicted shares treat the model as fixed."
     )

@@ -73,7 +73,7 @@ class FitTest:
     level : float
         Level of the verdict and of the names.
     misfits : tuple of str
-        The sets that do not fit, worst first. Small sets tested together are named together.
+        The flagged sets, worst first. Small sets tested together are named together.
     sets : tuple of SetMisfit
         All sets, in the order given, joined small ones last.
     verdict : str
@@ -145,7 +145,7 @@ def chi_square_test(
     counts, priors, covariance = sum_members(members, counts, set_priors, covariance)
     num_sets, num_bins = counts.shape
     if num_bins < 2:
-        return _no_test("The scores are all alike, so they cannot test the assumption.")
+        return _no_test("All scores are equal, so the assumption cannot be tested.")
     if num_sets <= num_classes or share_rank(priors) < num_classes:
         return _no_test(_too_few(num_stated, num_sets, num_classes))
 
@@ -159,7 +159,7 @@ def chi_square_test(
     sets = _judge_sets(
         [tuple(set_ids[j] for j in group) for group in members],
         counts.sum(axis=1),
-        parts / _freedom(counts, priors, class_rates, fitted, covariance),
+        parts / _one_minus_leverage(counts, priors, class_rates, fitted, covariance),
         cells - 1,
         _residuals(counts, priors, covariance),
     )
@@ -169,7 +169,7 @@ def chi_square_test(
     return FitTest(statistic, degrees, p_value, LEVEL, misfits, sets, verdict)
 
 
-def _freedom(
+def _one_minus_leverage(
     counts: FloatArray,
     priors: FloatArray,
     class_rates: FloatArray,
@@ -230,24 +230,30 @@ def _no_test(reason: str) -> FitTest:
 def _too_few(num_stated: int, num_sets: int, num_classes: int) -> str:
     """Say why these sets leave no degrees of freedom."""
     if num_stated == 2:
-        return "Two sets cannot test the assumption; a third set with another share could."
+        return "The assumption cannot be tested with two sets; it takes a third with another share."
     if num_stated <= num_classes:
         return (
-            f"{num_stated} sets cannot test the assumption for {num_classes} classes; "
+            f"The assumption cannot be tested with {num_stated} sets for {num_classes} classes; "
             f"it takes at least {num_classes + 1}."
         )
     return (
-        f"The sets are so small that joining them leaves {num_sets}, too few to test the "
-        f"assumption; it takes at least {num_classes + 1}."
+        f"The sets are so small that {num_sets} remain after joining small ones, too few to test "
+        f"the assumption; it takes at least {num_classes + 1}."
     )
 
 
 def _verdict(p_value: float, num_misfits: int) -> str:
     """Say what the test found."""
     if p_value >= LEVEL:
-        return f"The sets fit together (p = {p_value:.2g}): nothing speaks against the assumption."
-    named = f"; {num_misfits} of them stand out" if num_misfits else "; none stands out alone"
+        return (
+            f"The sets are consistent with label shift (p = {p_value:.2g}): the test found no "
+            "evidence against it."
+        )
+    flagged = "no single set is flagged"
+    if num_misfits:
+        flagged = f"{num_misfits} {'set is' if num_misfits == 1 else 'sets are'} flagged"
     return (
-        f"The sets do not fit together (p = {p_value:.2g}){named}. Either their shares are wrong "
-        "or p(x | class) differs between sets, and the other numbers here are not to be trusted."
+        f"The sets are not consistent with label shift (p = {p_value:.2g}); {flagged}. Either "
+        "stated shares are wrong or p(x | class) differs between sets. Do not trust numbers that "
+        "assume label shift, such as accuracy and AUC."
     )

@@ -19,7 +19,7 @@ from unmix.assess.prevalence import Prevalence, prevalence
 from unmix.core.assumptions import Assumption
 from unmix.data.priors import Priors, match_sets
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.choose import BASELINE, LEAST_SETS
+from unmix.learn.choose import BASELINE, LEAST_SETS, hides_sets
 from unmix.learn.estimator import SetClassifier
 
 __all__ = [
@@ -47,7 +47,7 @@ class ScoreHistogram:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was learned, how good it is, and whether one may believe it.
+    """What was learned, how good it is, and whether it can be trusted.
 
     Attributes
     ----------
@@ -59,14 +59,14 @@ class Judgement:
     classes : tuple of str
     target_prior : float or tuple of K floats
     leave_sets_out : dict
-        Method, and 'baseline', -> error of the predicted share of hidden sets; may be empty.
+        Method, and 'baseline', -> RMS error of the predicted share of held-out sets; may be empty.
     set_ids : tuple of str
     stated_priors, refined_priors : tuple
-        One per set; the same if nothing was refined.
+        One per set; the same if they were not estimated along with the model.
     prior_errors : tuple of float or None
         Stated standard errors of the set priors.
     refined : bool
-        Whether the set priors were learned with the model.
+        Whether the set priors were estimated along with the model.
     method_about : str
         What the method does, in a few words.
     assumption : Assumption
@@ -313,12 +313,12 @@ def _histograms(
 def _summarise(
     clf: SetClassifier, diagnosis: Diagnosis, evaluation: Evaluation | None, *, held_out: bool
 ) -> tuple[tuple[str, ...], bool]:
-    """Say in five sentences what was learned, and whether to believe it."""
+    """Say in five sentences what was learned, and whether it can be trusted."""
     worth = f"{diagnosis.worth_in_labels:,.0f}"
     assumption = clf.method_row_.assumption
     sentences = [
-        f"A {clf.model_} model was trained by {clf.method_} on {diagnosis.num_rows:,} rows in "
-        f"{diagnosis.num_sets:,} sets, which carry as much as about {worth} labels.",
+        f"A {clf.model_} model was trained with method {clf.method_} on {diagnosis.num_rows:,} "
+        f"rows in {diagnosis.num_sets:,} sets; the effective number of labels is about {worth}.",
         f"It assumes that {assumption.shared}.",
     ]
     believable = True
@@ -328,20 +328,27 @@ def _summarise(
         better = ours < baseline
         believable &= better
         sentences.append(
-            f"For sets hidden from training it predicts the share with an error of {ours:.3f}; "
-            f"guessing the pooled prior has {baseline:.3f}"
+            f"On held-out sets the RMS error of the predicted share is {ours:.3f}; guessing the "
+            f"average share gives {baseline:.3f}"
             + (
-                ", so the sets do carry the answer."
+                ", so the model beats guessing."
                 if better
-                else ", so these sets cannot answer the question and the model should not be used."
+                else ", so these sets cannot answer the question. Do not use this model."
             )
+        )
+    elif clf.set_priors is None or not hides_sets(
+        clf.hide_sets, clf.learner_.setup.model, clf.method
+    ):
+        sentences.append(
+            "No sets were hidden from training, so its prediction of shares was not tested on any"
+            + ("." if clf.set_priors is None else "; hide_sets=True does that.")
         )
     else:
         sentences.append(
-            f"{diagnosis.num_sets} sets are too few to hide some and test the prediction on them."
+            f"{diagnosis.num_sets} sets are too few to hold some out and test the predicted shares."
             if diagnosis.num_sets < LEAST_SETS
-            else "Without some of its sets the others cannot tell the classes apart, so none could "
-            "be hidden to test the prediction on them."
+            else "No sets could be held out to test the predicted shares: without some of the "
+            "sets, the others cannot tell the classes apart."
         )
     if evaluation is None:
         none = "Too few rows were held out" if held_out else "No rows were held out"
@@ -349,7 +356,7 @@ def _summarise(
         return tuple(sentences), believable
     accuracy, auc = evaluation.accuracy, evaluation.auc
     text = (
-        f"At the target prior its accuracy is about {100 * accuracy.value:.0f} % "
+        f"At the base rate where it is used, its accuracy is about {100 * accuracy.value:.0f} % "
         f"({100 * accuracy.low:.0f} to {100 * accuracy.high:.0f} %)"
     )
     if auc is not None:
@@ -358,8 +365,8 @@ def _summarise(
     rejected = bool(test.p_value < test.level)
     if not assumption.set_posterior:
         sentences.append(
-            "Its accuracy cannot be told without labels, since the numbers that need none assume "
-            "label shift and this model does not."
+            "Its accuracy cannot be estimated without labels: the estimates that need no labels "
+            "assume label shift, and this method does not."
         )
     else:
         sentences.append(text + ", estimated without labels.")

@@ -37,7 +37,7 @@ def diagnose(
     target_prior: float | dict[str, float] | None,
     as_json: bool,
 ) -> None:
-    """Say whether these sets can work at all, before any training."""
+    """Check before training whether these sets can work."""
     import numpy as np
 
     from unmix.assess.diagnose import diagnose as diagnose_sets
@@ -96,40 +96,49 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
 @priors_option
 @click.option("-o", "--output", required=True, type=click.Path(), help="Folder for the model.")
 @target_option
-@click.option("--model", default="auto", show_default=True, help="linear, boosting or mlp.")
-@click.option("--method", default="auto", show_default=True, help="A row of `unmix methods`.")
+@click.option("--model", default="auto", show_default=True, help="auto, linear, boosting or mlp.")
+@click.option(
+    "--method",
+    default="auto",
+    show_default=True,
+    help="auto, or a method listed by `unmix methods`.",
+)
 @click.option(
     "--hidden",
     metavar="LAYERSxUNITS",
     callback=_layers,
-    help="Hidden layers of the mlp, such as 2x64; by the size of the table if left out.",
+    help="Hidden layers of the mlp, such as 2x64. Default: chosen by the size of the table.",
 )
 @click.option(
     "--prior-error",
     callback=_standard_error,
     metavar="ERROR",
-    help="Standard error of the shares: estimate them along with the model. auto: find out.",
+    help="Standard error of the shares, which are then estimated along with the model. "
+    "auto: estimate the error, too.",
 )
 @click.option(
     "--hide-sets/--no-hide-sets",
     default=None,
-    help="Hide sets in turn and predict their shares; by default if that is cheap or decides.",
+    help="Hold sets out in turn and predict their shares. Default: if --method is auto or the "
+    "model is cheap to fit.",
 )
-@click.option("--drop", multiple=True, help="Column to leave out; repeat for more.")
+@click.option("--drop", multiple=True, help="Column to leave out; repeat the option for more.")
 @click.option(
     "--held-out",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.2,
     show_default=True,
-    help="Share of rows to judge it by.",
+    help="Share of rows to hold out for evaluation.",
 )
-@click.option("--allow-unused-priors", is_flag=True, help="Accept shares of sets without rows.")
+@click.option(
+    "--allow-unused-priors", is_flag=True, help="Accept shares of sets that have no rows."
+)
 @click.option(
     "--stream/--in-memory",
     default=None,
-    help="Read Parquet in pieces, or whole; large tables are read in pieces by default.",
+    help="Read Parquet in pieces, or all at once. Default: large tables in pieces.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace a model that is there.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing model.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @json_option
 def fit(
@@ -153,10 +162,10 @@ def fit(
 ) -> None:
     """Train a classifier from ROWS and published shares, and report how good it is.
 
-    The folder gets the model and report.html, which says in plain words whether to believe it.
+    The folder gets the model and report.html, which says in plain words whether it can be trusted.
 
-    Parquet that is large is read in pieces and shuffled on disk beside the folder, in constant
-    memory. If that is interrupted, the same command resumes where it stopped.
+    Large Parquet files are read in pieces and shuffled on disk beside the folder, in constant
+    memory. If interrupted, the same command resumes where it stopped.
     """
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
@@ -200,8 +209,8 @@ def fit(
             "hide_sets": hide_sets,
             "random_state": seed,
         }
-        told = {"options": plain(options)}
-        with _resumable(source.stream), source.rows(output, told) as (training, judged):
+        settings = {"options": plain(options)}
+        with _resumable(source.stream), source.rows(output, settings) as (training, judged):
             clf = UnmixClassifier(training.priors, **options, verbose=not as_json).fit(training)
             judgement = clf.judge(judged.x, judged.sets)
             write_model(clf, folder)
@@ -209,7 +218,7 @@ def fit(
     if training.on_disk is not None and model_row(clf.model_).in_memory:
         click.echo(
             f"note: {clf.model_} trains in memory, on a random sample of {len(training.x):,} of "
-            f"{training.num_rows:,} rows to learn from; linear and mlp take all of them",
+            f"{training.num_rows:,} training rows; linear and mlp use all of them",
             err=True,
         )
     for warning in caught:
@@ -225,12 +234,12 @@ def fit(
         click.echo(json.dumps(plain(record)))
         return
     numbers = len(source.columns) - len(clf.encoder_.categorical)
-    click.echo(f"{numbers} number and {len(clf.encoder_.categorical)} text columns.")
+    click.echo(f"{numbers} numeric and {len(clf.encoder_.categorical)} text columns.")
     for sentence in judgement.sentences:
         click.echo(sentence)
     if judgement.leave_sets_out:
         errors = ", ".join(f"{k} {v:.3f}" for k, v in judgement.leave_sets_out.items())
-        click.echo(f"Share error on hidden sets: {errors}.")
+        click.echo(f"RMS error of the predicted share on held-out sets: {errors}.")
     click.echo(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
 
 

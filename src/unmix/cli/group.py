@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from unmix.errors import DivergenceError, InputError
+from unmix.plugins import files_in_variable, load_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,8 +75,19 @@ def fail(message: str, code: int) -> NoReturn:
 @click.group("unmix", cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="unmix")
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:
+@click.option(
+    "--load",
+    "files",
+    multiple=True,
+    type=click.Path(),
+    metavar="FILE.py",
+    help="Run a Python file first, which registers methods or datasets of your own. May be given "
+    "more than once. UNMIX_LOAD names files for every command.",
+)
+def main(debug: bool, files: tuple[str, ...]) -> None:
     """Train a classifier from sets whose class shares are known, and judge it without labels."""
+    for file in (*files_in_variable(), *files):
+        load_file(file)
 
 
 set_option = click.option("--sets", "set_column", required=True, help="Column with the set id.")

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 @click.argument("rows", type=click.Path())
 @click.option("-o", "--output", required=True, type=click.Path(), help="CSV or Parquet to write.")
 @target_option
-@click.option("--keep", multiple=True, help="Column of ROWS to keep; repeat, or --keep all.")
+@click.option(
+    "--keep",
+    multiple=True,
+    help="Column of ROWS to keep; repeat the option for more, or --keep all.",
+)
 @json_option
 def predict(
     model: str,
@@ -41,7 +45,7 @@ def predict(
     keep: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Score ROWS with a saved MODEL, in constant memory however large the file is."""
+    """Score ROWS with a saved MODEL, in constant memory for files of any size."""
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
     from unmix.data.row_writer import is_csv
@@ -83,7 +87,7 @@ def predict(
     for name, (count, example) in unseen.items():
         click.echo(
             f"note: column {name!r} holds categories that training did not see, such as "
-            f"{example!r}, in {count:,} rows; they count as unknown",
+            f"{example!r}, in {count:,} rows; they are treated as unknown",
             err=True,
         )
     if as_json:
@@ -104,7 +108,7 @@ def predict(
 @click.argument("rows", type=click.Path())
 @set_option
 @priors_option
-@click.option("--labels", "label_column", help="Column with the classes, if you have it.")
+@click.option("--labels", "label_column", help="Column with the true classes, if you have them.")
 @json_option
 def evaluate(
     model: str,
@@ -114,9 +118,9 @@ def evaluate(
     label_column: str | None,
     as_json: bool,
 ) -> None:
-    """Judge a saved MODEL on ROWS it was not trained on, without labels.
+    """Evaluate a saved MODEL without labels, on ROWS it was not trained on.
 
-    With --labels the same numbers from labels stand beside them.
+    With --labels, the same metrics computed from the labels are printed beside them.
     """
     from unmix.assess.judge import evaluate_classifier
     from unmix.classifier import UnmixClassifier
@@ -221,12 +225,12 @@ def _print_evaluation(result: Evaluation, classes: Any) -> None:
         interval = f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
         click.echo(f"{name.replace('_', ' '):18} {interval:26}{known}")
     if result.confusion is not None:
-        click.echo("share of each decision (column) in each class (row):")
+        click.echo("share of each prediction (column) in each class (row):")
         for name, row in zip(classes, result.confusion.value, strict=True):
             click.echo(f"{name!s:18} " + "  ".join(f"{value:.3f}" for value in row))
     click.echo(result.fit_test.verdict)
     if result.fit_test.misfits:
-        click.echo(f"Sets that do not fit: {listed(result.fit_test.misfits, 10)}")
+        click.echo(f"Flagged sets: {listed(result.fit_test.misfits, 10)}")
 
 
 def _share_text(entry: Any, classes: Any) -> str:

@@ -44,7 +44,12 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
 @click.option(
     "--datasets", callback=_names, help="Some of `unmix data`; the MNIST-like ones if left out."
 )
-@click.option("--methods", callback=_names, help="Some of the study's rows; all if left out.")
+@click.option(
+    "--methods",
+    callback=_names,
+    help="Some of the study's rows, or methods that no study lists, such as your own (unmix "
+    "--load); all rows if left out.",
+)
 @click.option("--seeds", callback=_numbers, help="Such as 0,1; 0,1,2 if left out.")
 @click.option("--num-sets", callback=_numbers, help="Only these numbers of sets; all if left out.")
 @click.option("--recipe", default="fast", show_default=True, help="fast, or paper (300 epochs).")
@@ -70,6 +75,7 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
 @click.option("--import", "import_file", type=click.Path(), help="Exported runs to count as done.")
 @click.option("--export", "export_file", type=click.Path(), help="Write the runs as JSON lines.")
 @click.option("--report", "report_folder", type=click.Path(), help="Write tables and figures.")
+@click.option("--again", is_flag=True, help="Run again what another version of the code ran.")
 @click.option("--report-only", is_flag=True, help="Run nothing; use what the store holds.")
 @click.option("--data", "data_folder", type=click.Path(), help="Folder of the datasets.")
 @json_option
@@ -88,6 +94,7 @@ def reproduce(
     import_file: str | None,
     export_file: str | None,
     report_folder: str | None,
+    again: bool,
     report_only: bool,
     data_folder: str | None,
     as_json: bool,
@@ -110,7 +117,7 @@ def reproduce(
     from unmix.studies.store import RunStore
     from unmix.studies.summary import summarize
 
-    chosen = studies_named(studies)
+    chosen = [study.with_methods(methods or ()) for study in studies_named(studies)]
     check_methods(methods or (), chosen)
     datasets, seeds = datasets or DATASETS, seeds or SEEDS
     rows = [
@@ -130,10 +137,11 @@ def reproduce(
         if import_file is not None:
             store.import_(import_file)
         if not report_only:
-            _run(cells, store, workers, threads, data_folder, show=not as_json)
+            _run(cells, store, workers, threads, data_folder, again=again, show=not as_json)
         if export_file is not None:
             store.export(export_file)
         results, failures = store.results(), store.failures()
+    _tell_of_other_code(cells, results)
     summaries = [summarize(study, results, part) for study, part in zip(chosen, rows, strict=True)]
     failed = {cell_title(cell): failures[cell] for cell in cells if cell in failures}
     if report_folder is not None:
@@ -160,6 +168,7 @@ def _run(
     threads: int,
     data_folder: str | None,
     *,
+    again: bool,
     show: bool,
 ) -> None:
     """Run what has no result yet, or say how to go on."""
@@ -177,11 +186,28 @@ def _run(
                 threads=threads,
                 data_folder=data_folder,
                 progress=progress,
+                again=again,
                 note=(lambda line: click.echo(line, err=True)) if show else None,
             )
     except KeyboardInterrupt:
         left = len(store.unfinished(cells))
         fail(f"stopped with {left} of {len(cells)} cells to go; the same command goes on", 130)
+
+
+def _tell_of_other_code(cells: list[Cell], results: dict[Cell, dict[str, Any]]) -> None:
+    """Say how many results of the user's own methods and datasets another version of them made."""
+    from unmix.data.benchmarks import is_registered as is_own_dataset
+    from unmix.learn.methods import is_registered as is_own_method
+    from unmix.studies.code_version import code_version
+
+    own = [c for c in cells if is_own_method(c.method) or is_own_dataset(c.dataset)]
+    old = sum(c in results and results[c]["code_version"] != code_version() for c in own)
+    if old:
+        click.echo(
+            f"{old} of {len(cells)} results were measured with another version of your files or of "
+            "unmix; --again measures them again",
+            err=True,
+        )
 
 
 def _numbers_of(summary: Summary) -> list[dict[str, Any]]:
@@ -198,7 +224,7 @@ def _print(summary: Summary) -> None:
     from unmix.report.study_tables import mean_and_std
 
     click.echo(f"{summary.study.title}: test error in percent, mean (deviation) over seeds")
-    line = "{:14} {:>9} {:14} {:12} {:>14} {:>18} {:>14}"
+    line = "{:14} {:>9} {:14} {:14} {:>14} {:>18} {:>14}"
     head = ("dataset", "", "", "", "last epoch", "chosen label-free", "paper")
     click.echo(line.format(*head).rstrip())
     for entry in summary.all_entries:

@@ -168,7 +168,7 @@ def _by_class_prior(
 
 LABEL_SHIFT = Assumption(
     name="label shift",
-    shared="sets share what each class looks like (label shift)",
+    shared="each class looks the same in every set (label shift)",
     base_prior=lambda transition: transition.target.numpy(force=True),
     at_target=True,
     set_posterior=True,
@@ -181,7 +181,7 @@ LABEL_SHIFT = Assumption(
 )
 COVARIATE_SHIFT = Assumption(
     name="covariate shift",
-    shared="sets share how class depends on the features (covariate shift)",
+    shared="the class depends on the features in the same way in every set (covariate shift)",
     base_prior=lambda transition: transition.pooled.numpy(force=True),
     at_target=False,
     set_posterior=False,

@@ -29,6 +29,7 @@ __all__ = [
     "benchmark_info",
     "dataset_folder",
     "is_present",
+    "is_registered",
     "load_benchmark",
     "register_dataset",
 ]
@@ -241,6 +242,14 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
         kind="digits",
     ),
 }
+
+
+_BUILT_IN = dict(BENCHMARKS)
+
+
+def is_registered(name: str) -> bool:
+    """Say whether a dataset was added, or replaced, by `register_dataset`."""
+    return name in BENCHMARKS and BENCHMARKS[name] is not _BUILT_IN.get(name)
 
 
 def benchmark_info(name: str | BenchmarkInfo) -> BenchmarkInfo:

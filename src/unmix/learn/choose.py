@@ -49,6 +49,7 @@ __all__ = [
     "best_model",
     "check_choice",
     "choose_setup",
+    "hides_sets",
     "score_on_sets",
 ]
 
@@ -129,23 +130,24 @@ def choose_setup(
     default = next(iter(METHODS))
     wanted = [name for name, row in METHODS.items() if row.in_auto and row.suits(rows.transition)]
     if labeled:
-        if method not in (AUTO, default):
+        wanted = [default if _is_auto(method) else method_named(method).name]
+        if wanted != [default] and not METHODS[wanted[0]].labeled:
             raise InputError(f"method {method!r} needs set_priors: without them sets are labels")
-        wanted = [default]
     elif not _is_auto(method):
         wanted = [_checked_method(method)]
     options |= {"seed": seed}
+    if not _is_auto(model):
+        _refuse_rows(model, images=rows.images)
     setups = [
         Setup(one, name, **options)
         for name in wanted
         for one in _models_for(rows, model, name, only=not _is_auto(method))
     ]
-    if hide_sets is None:
-        hide_sets = len(setups) > 1 or model_row(setups[0].model).cheap
     if labeled:
         return _by_rows(rows, setups, seed), HeldOutSets()
-    if not hide_sets:
-        return setups[0], HeldOutSets()
+    if not hides_sets(hide_sets, model, method):
+        # Of several methods the first is then taken: the paper's.
+        return _by_rows(rows, [s for s in setups if s.method == wanted[0]], seed), HeldOutSets()
     views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
     found = score_on_sets(views, setups, categorical=rows.encoder.categorical, seed=seed)
     if not found:
@@ -197,6 +199,24 @@ def _by_rows(rows: TrainingRows, setups: Sequence[Setup], seed: int) -> Setup:
     views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
     name = best_model(views, setups, categorical=rows.encoder.categorical, seed=seed)
     return next(setup for setup in setups if setup.model_name == name)
+
+
+def hides_sets(asked: bool | None, model: str | nn.Module, method: str) -> bool:
+    """Say whether sets are hidden in turn: if asked for, to choose by, or if it is cheap."""
+    if asked is not None:
+        return asked
+    return _is_auto(method) or _is_auto(model) or model_row(model).cheap
+
+
+def _refuse_rows(model: str | nn.Module, *, images: bool) -> None:
+    """Refuse images for a model of tables, and a table for a model of images."""
+    kind, other = ("images", "rows of a table") if images else ("rows of a table", "images")
+    field, row = "images" if images else "tables", model_row(model)
+    if not getattr(row, field):
+        able = ", ".join(name for name in MODELS if getattr(model_row(name), field))
+        raise InputError(
+            f"{row.name} takes {other}, not {kind}; use model {able} or a torch module"
+        )
 
 
 def check_choice(model: str | nn.Module, method: str) -> None:

@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 
 
 class NotShownWarning(UserWarning):
-    """No method predicts the share of a hidden set better than the average share does."""
+    """No method predicts the share of a held-out set better than the average share does."""
 
 
 class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

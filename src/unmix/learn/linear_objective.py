@@ -23,9 +23,9 @@ from unmix.core.set_risks import SetRisk
 from unmix.core.simplex import set_sums
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
-from unmix.errors import InputError
+from unmix.errors import DivergenceError, InputError
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.methods import Method
+from unmix.learn.methods import Method, risk_of
 from unmix.learn.refined_priors import PriorRefiner
 
 __all__ = [
@@ -83,7 +83,7 @@ def criterion_for(
         return refining_criterion(method, refiner, len(sets), unit)
     if method.risk is proportion_risk:  # here sets that are known better count more
         return proportion_criterion(sets, reliability(sets, errors))
-    risk = method.risk(sets.transition)
+    risk = risk_of(method, sets.transition)
     if isinstance(risk, MeanLoss):
         return mean_loss_criterion(risk, len(sets))
     if len(sets.part_sizes) > 1:
@@ -91,7 +91,7 @@ def criterion_for(
             f"method {method.name} needs all rows at once, and they do not fit in memory; use "
             "another method, or fewer rows"
         )
-    return whole_risk_criterion(risk)
+    return whole_risk_criterion(risk, method.name)
 
 
 def mean_loss_criterion(risk: MeanLoss, num_rows: int) -> Criterion:
@@ -106,7 +106,7 @@ def mean_loss_criterion(risk: MeanLoss, num_rows: int) -> Criterion:
     return lambda sweep, free: (0.0, NO_FREE, of_block)
 
 
-def whole_risk_criterion(risk: Risk) -> Criterion:
+def whole_risk_criterion(risk: Risk, name: str) -> Criterion:
     """Return any risk of all rows, which are one block, with its gradient by autograd."""
 
     def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
@@ -115,6 +115,12 @@ def whole_risk_criterion(risk: Risk) -> Criterion:
         z = torch.from_numpy(logits).requires_grad_()
         value = risk(z, torch.from_numpy(index))
         (gradient,) = torch.autograd.grad(value, z)
+        if not (value.isfinite() and gradient.isfinite().all()):
+            raise DivergenceError(
+                f"the risk of method {name} became {value.item():g}, or its gradient did, in a "
+                "linear fit; keep logarithms and divisions away from 0, or look for extreme "
+                "values in the rows"
+            )
         return value.item(), gradient.numpy(), NO_FREE
 
     return lambda sweep, free: (0.0, NO_FREE, of_block)
@@ -133,7 +139,7 @@ def refining_criterion(
 
         def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
             z = torch.from_numpy(logits).requires_grad_()
-            risk = method.risk(refiner.transition((leaf * units).view(shape)))
+            risk = risk_of(method, refiner.transition((leaf * units).view(shape)))
             value = risk(z, torch.from_numpy(index)) * (len(z) / num_rows)
             by_logits, by_free_here = torch.autograd.grad(value, (z, leaf))
             return value.item(), by_logits.numpy(), by_free_here.numpy()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
+from torch import Tensor
 
 from unmix.core.assumptions import (
     COVARIATE_SHIFT,
@@ -16,15 +20,31 @@ from unmix.core.assumptions import (
     Assumption,
     assumption_named,
 )
-from unmix.core.risks import Risk, mmc_risk, proportion_risk, ssc_mse_risk, ssc_risk, u2_risk
-from unmix.core.set_risks import CountRisk, SetEffectRisk
+from unmix.core.risks import (
+    MeanLoss,
+    Risk,
+    mmc_risk,
+    proportion_risk,
+    ssc_mse_risk,
+    ssc_risk,
+    u2_risk,
+)
+from unmix.core.set_risks import CountRisk, SetEffectRisk, SetRisk
 from unmix.core.transition import Transition
 from unmix.data.batching import BatchBy
 from unmix.data.wording import nearest
 from unmix.errors import InputError
 from unmix.learn.fisher_table import FisherTable
 
-__all__ = ["METHODS", "Method", "Vat", "method_named", "register_method"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "Vat",
+    "is_registered",
+    "method_named",
+    "register_method",
+    "risk_of",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -233,6 +253,14 @@ METHODS: dict[str, Method] = {
 }
 
 
+_BUILT_IN = dict(METHODS)
+
+
+def is_registered(name: str) -> bool:
+    """Say whether a method was added, or replaced, by `register_method`."""
+    return name in METHODS and METHODS[name] is not _BUILT_IN.get(name)
+
+
 def method_named(name: str | Method) -> Method:
     """Return a method by name, or say which names there are."""
     if isinstance(name, Method):
@@ -241,7 +269,64 @@ def method_named(name: str | Method) -> Method:
         return METHODS[name]
     near = nearest(str(name), METHODS)
     hint = f"; did you mean {near}?" if near else ""
-    raise InputError(f"there is no method {name!r}{hint} (methods: {', '.join(METHODS)})")
+    raise InputError(
+        f"there is no method {name!r}{hint} (methods: {', '.join(METHODS)}; unmix --load FILE.py "
+        "loads your own)"
+    )
+
+
+def risk_of(method: Method, transition: Transition) -> Risk:
+    """Return the risk of a method; one of the user's own says what is wrong with it in one line.
+
+    Raises
+    ------
+    InputError
+        Here or when the risk is called: if it fails, or returns no scalar with a gradient.
+    """
+    if method is _BUILT_IN.get(method.name):
+        return method.risk(transition)
+    with _naming_mistakes(method.name):
+        risk = method.risk(transition)
+    if isinstance(risk, MeanLoss | SetRisk):
+        return risk
+    if not callable(risk):
+        raise InputError(
+            f"method {method.name!r}: its risk must take a Transition and return a function "
+            f"(logits, set_index) -> scalar; it returned {type(risk).__name__}"
+        )
+
+    def checked(logits: Tensor, set_index: Tensor) -> Tensor:
+        with _naming_mistakes(method.name):
+            value = risk(logits, set_index)
+        if not isinstance(value, Tensor) or value.ndim:
+            what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value)
+            raise InputError(
+                f"method {method.name!r}: its risk must return a scalar tensor; got {what}. Take "
+                "the mean over the rows"
+            )
+        if logits.requires_grad and not value.requires_grad:
+            raise InputError(
+                f"method {method.name!r}: its risk has no gradient; compute it from the logits "
+                "with torch functions that have one (no comparison, detach, item or numpy)"
+            )
+        return value
+
+    return checked
+
+
+@contextmanager
+def _naming_mistakes(name: str) -> Iterator[None]:
+    """Name the method, and the place in its file, when its risk raises."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise InputError(
+            f"method {name!r}: its risk raised {type(error).__name__}: {error} "
+            f"({Path(place.filename).name}, line {place.lineno})"
+        ) from error
 
 
 def register_method(
@@ -286,18 +371,25 @@ def register_method(
     'label shift'
     >>> del METHODS["ssc-sum"]
     """
+    # First, for `@register_method` without a name would otherwise register nothing, in silence.
+    if not isinstance(name, str) or not name or set(name) & set(" ,\t\n"):
+        raise InputError(f"a method is named by one word without spaces and commas; got {name!r}")
     if risk is None:
         return partial(
             register_method, name, like=like, assumption=assumption, overwrite=overwrite, **options
         )
-    if not isinstance(name, str) or not name or set(name) & set(" ,\t\n"):
-        raise InputError(f"a method is named by one word without spaces and commas; got {name!r}")
+    if not callable(risk):
+        raise InputError(f"the risk of a method is a function of a Transition; got {risk!r}")
     if name in METHODS and not overwrite:
         raise InputError(f"there is a method {name!r} already; pass overwrite=True to replace it")
     known = [field.name for field in fields(Method)]
     for option in options:
         if option not in known:
             raise InputError(f"a method has no field {option!r}; it has {', '.join(known)}")
+    if options.get("batch_by", "rows") not in get_args(BatchBy):
+        raise InputError(
+            f"batch_by must be 'rows', 'sets' or 'whole sets'; got {options['batch_by']!r}"
+        )
     # Of a method that it is like it takes the ways of learning, not what is true of its own risk.
     own: dict[str, Any] = {"in_auto": False, "information": None, "title": name, "about": "yours"}
     first = method_named(like) if like else Method(name, name, "yours", risk)

@@ -208,7 +208,8 @@ def fit_learner(
     row = model_row(setup.model)
     refuse_method(setup.model, setup.method)
     rows = sets.part(0) if row.in_memory else sets
-    if check_priors and not row.checks_priors:
+    # Where errors were stated there is nothing to ask.
+    if check_priors and not row.checks_priors and not np.any(options.get("prior_errors")):
         from unmix.learn.prior_check import noticed_error
 
         error = noticed_error(rows.part(0), setup, row, **options)

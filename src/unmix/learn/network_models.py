@@ -162,8 +162,12 @@ def _recipe(
     recipe = RECIPES["fast"]
     if is_convolutional(module):
         recipe = recipe.convolutional or recipe
+    if isinstance(setup.model, nn.Module):  # which may take images of one size only
+        recipe = replace(recipe, half_size=0.0)
     epochs = setup.epochs or max(recipe.epochs, method.longer or 0)
-    return replace(recipe, epochs=epochs)
+    # A few hundred images need small batches to take enough steps.
+    batch_size = min(recipe.batch_size, max(32, len(sets) // 64))
+    return replace(recipe, epochs=epochs, batch_size=batch_size)
 
 
 def _is_mlp(setup: Setup) -> bool:

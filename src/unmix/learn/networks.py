@@ -207,6 +207,6 @@ def _channels(shape: tuple[int, ...]) -> int:
     if len(shape) != 3:
         raise InputError(
             f"resnet32 takes images of shape (channels, height, width); rows have shape {shape}. "
-            "Use mlp"
+            "Use mlp, or give grey images a channel: x[:, None]"
         )
     return shape[0]

@@ -38,7 +38,7 @@ class Recipe:
     quarter of the work while there is only the coarse to learn. For convolutions."""
     look: float = 0.0
     """Share of the epochs after which rows held out are asked whether the stated set priors are
-    right (`doubting.train_doubting`); 0: they are believed."""
+    right (`prior_check.train_checking_priors`); 0: they are believed."""
     convolutional: Recipe | None = None
     """The recipe for networks of convolutions, if they want another."""
 

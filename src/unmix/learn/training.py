@@ -32,7 +32,7 @@ from unmix.learn import fast_ops
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.gradients import Gradients, add_gradient
-from unmix.learn.methods import Method
+from unmix.learn.methods import Method, risk_of
 from unmix.learn.networks import ResNet32
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import RefiningNetwork
@@ -160,7 +160,7 @@ class _Run:
         self.place = pick_device(options.device)
         _prepare_model(model, self.place)
         transition = sets.transition.to(self.place)
-        self.risk = method.risk(transition)
+        self.risk = risk_of(method, transition)
         self.network = model
         if options.prior_errors is not None:
             errors = options.prior_errors
@@ -192,7 +192,7 @@ class _Run:
         if recipe.sees_half(step, self.batches):
             x, radius = functional.avg_pool2d(x, 2), radius / 2
         refining = self.network if isinstance(self.network, RefiningNetwork) else None
-        risk = method.risk(refining.transition()) if refining else self.risk
+        risk = risk_of(method, refining.transition()) if refining else self.risk
         loss = self.gradients.add(risk, x, set_index)
         if method.vat and radius:
             with self.precision():
@@ -204,7 +204,7 @@ class _Run:
         for optimizer in state.optimizers:
             optimizer.step(self.rate * recipe.rate_at(step, self.batches))
         state.move_average(step)
-        _note_risk(state, loss.item(), self.rate)
+        _note_risk(state, loss.item(), self.rate, method)
         if self.options.progress:
             self.options.progress(step + 1, steps, f"epoch {state.epoch + 1}/{recipe.epochs}")
 
@@ -349,12 +349,13 @@ def _batches(rows: int, recipe: Recipe) -> int:
     return -(-rows // recipe.batch_size)
 
 
-def _note_risk(state: TrainingState, value: float, rate: float) -> None:
+def _note_risk(state: TrainingState, value: float, rate: float, method: Method) -> None:
     """Add the risk of a batch to the epoch's sum, or stop if it has run away."""
     if not math.isfinite(value) or abs(value) > RUNAWAY:
         raise DivergenceError(
-            f"the risk became {value:g} in epoch {state.epoch + 1}, batch {state.batch + 1}; "
-            f"lower the learning rate (it is {rate:g}), or look for extreme values in the rows"
+            f"the risk of method {method.name} became {value:g} in epoch {state.epoch + 1}, batch "
+            f"{state.batch + 1}; lower the learning rate (it is {rate:g}), or look for extreme "
+            "values in the rows"
         )
     state.risk_sum += value
     state.batch += 1

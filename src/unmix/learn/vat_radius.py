@@ -81,7 +81,10 @@ def train_choosing_radius(
         raise InputError(f"{method.name} chooses its strength on the way; give it 2 epochs or more")
     head = getattr(model, "head", None)
     if not isinstance(head, nn.Linear):
-        raise InputError(f"{method.name} calibrates a model by its `head`, a Linear; it has none")
+        raise InputError(
+            f"{method.name} calibrates a network by its last layer, a Linear called `head`, and "
+            f"this {type(model).__name__} has none; name it so, or use method ssc"
+        )
     # Candidates are compared on images of full size; let them get used to it before.
     recipe = replace(recipe, half_size=min(recipe.half_size, COMPARE / 2))
     part = max(1, round(PART * recipe.epochs))

@@ -40,7 +40,7 @@ from unmix.report.svg import figure_to_svg
 __all__ = ["Picture", "pictures_of"]
 
 MOST_PANELS = 6  # classes with a panel of their own
-HARDLY_KNOWN = 0.5  # width of an interval that says next to nothing about a share
+VERY_WIDE = 0.5  # width of an interval that says next to nothing about a share
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def pictures_of(judgement: Judgement) -> list[Picture]:
     evaluation = judgement.evaluation
     if evaluation is not None:
         found.append(_shares(judgement, evaluation))
-        found += _classes_apart(judgement, evaluation)
+        found += _roc_or_confusion(judgement, evaluation)
     if judgement.histograms:
         found.append(_histograms(judgement))
     if judgement.leave_sets_out:
@@ -107,27 +107,30 @@ def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
             yield figure, f"Stated against predicted share of {names[k]}, one point per set"
 
     if marked:
-        misfits = counted(len(marked), "set does", "sets do")
-        heading = f"Sets should lie on the diagonal: {misfits} not fit"
-    elif by_likelihood and _median_width(evaluation) > HARDLY_KNOWN:
-        heading = "Long lines: the model can hardly tell the share of a set"
+        flagged = counted(len(marked), "set is", "sets are")
+        heading = f"Predicted against stated shares: {flagged} flagged"
+    elif by_likelihood and _median_width(evaluation) > VERY_WIDE:
+        heading = "Predicted against stated shares: the intervals are very wide"
     elif evaluation.fit_test.sets:
-        heading = "Sets should lie on the diagonal, and none stands out"
+        heading = "Predicted against stated shares: no set is flagged"
     else:
-        heading = "Sets should lie on the diagonal"
+        heading = "Predicted against stated shares"
     how = (
-        "Each point is a set: to the right what was stated about it, upwards what the model "
-        "finds in its held-out rows. On the dashed diagonal the two agree."
+        "Each point is a set: its stated share across, and upwards the share that the model "
+        "predicts from its held-out rows. Sets should lie on the dashed diagonal, where the two "
+        "agree."
     )
     if by_likelihood and len(entries) <= pictures.MOST_VECTORS:
         level = percent_level(evaluation.confidence)
         how += (
-            f" Lines are {level} intervals with the model held fixed, so expect some to miss the "
-            "diagonal a little."
+            f" Lines are {level} intervals that treat the model as fixed, so expect some to miss "
+            "the diagonal a little."
         )
     if marked:
-        what = "the other sets" if by_likelihood else "label shift"
-        how += f" Orange diamonds do not fit {what}: their share is wrong or their rows differ."
+        how += (
+            " Orange diamonds are flagged by the test of label shift: their stated share is wrong, "
+            "or their rows differ from those of other sets."
+        )
     return Picture(heading, how, _draw(draw(), "shares"), notes=_share_notes(judgement, marked))
 
 
@@ -155,15 +158,15 @@ def _share_notes(judgement: Judgement, marked: list[int]) -> tuple[str, ...]:
     if len(judgement.classes) > MOST_PANELS:
         notes.append(f"Shows the {MOST_PANELS} most common of {len(judgement.classes):,} classes.")
     if not judgement.assumption.set_posterior:
-        notes.append("Without intervals: those at hand assume label shift.")
+        notes.append("No intervals are shown: the available ones assume label shift.")
     return tuple(notes)
 
 
-def _classes_apart(judgement: Judgement, evaluation: Evaluation) -> list[Picture]:
+def _roc_or_confusion(judgement: Judgement, evaluation: Evaluation) -> list[Picture]:
     """ROC curve of two classes, confusion matrix of more."""
     notes: tuple[str, ...] = ()
     if not judgement.assumption.set_posterior:
-        notes = ("It assumes label shift, which this method does not.",)
+        notes = ("This estimate assumes label shift, which the method of this model does not.",)
     if evaluation.roc is not None and evaluation.auc is not None:
         return [_roc(evaluation, evaluation.roc, evaluation.auc, notes)]
     if evaluation.confusion is None:
@@ -175,12 +178,12 @@ def _classes_apart(judgement: Judgement, evaluation: Evaluation) -> list[Picture
         )
     level = percent_level(evaluation.confidence)
     how = (
-        "Each row is a true class, each column a decision; the outlined diagonal is what is right. "
-        f"Small numbers are {level} intervals. No label was used: the table is worked out from the "
+        "Each row is an actual class, each column a prediction; the outlined diagonal is correct. "
+        f"Small numbers are {level} intervals. No label was used: the table is estimated from the "
         "shares of the sets."
     )
     rows = tuple(confusion_rows(evaluation, judgement.classes))
-    return [Picture("Which classes are mistaken for which?", how, confusion=rows, notes=notes)]
+    return [Picture("Confusion matrix", how, confusion=rows, notes=notes)]
 
 
 def _roc(evaluation: Evaluation, roc: Roc, auc: Estimate, notes: tuple[str, ...]) -> Picture:
@@ -195,16 +198,15 @@ def _roc(evaluation: Evaluation, roc: Roc, auc: Estimate, notes: tuple[str, ...]
     area = decimal(auc.value)
     level = percent_level(evaluation.confidence)
     how = (
-        "The curve trades finding positives against false alarms; the upper left corner would be "
-        f"perfect, the dashed diagonal is chance. The shade is the {level} interval of each point, "
-        "the dot the decisions made now. No label was used: the curve is worked out from the "
-        "shares of the sets."
+        "Each point of the curve is a threshold. The upper left corner would be perfect, the "
+        f"dashed diagonal is chance. The shaded band is the {level} interval of each point, the "
+        "dot the threshold that this model uses. No label was used: the curve is estimated from "
+        "the shares of the sets."
     )
     if labeled_point is not None:
-        how += " The orange ring is where the labels put the dot."
+        how += " The orange ring is the same threshold, measured with labels."
     return Picture(
-        f"The higher above the diagonal, the better: the area is {area} "
-        f"({interval(auc, in_percent=False)})",
+        f"ROC curve: AUC {area} ({interval(auc, in_percent=False)})",
         how,
         _draw(iter([(figure, f"ROC curve estimated without labels, area {area}")]), "roc"),
         notes=notes,
@@ -237,13 +239,14 @@ def _histograms(judgement: Judgement) -> Picture:
         )
     how = (
         f"Each row is a set, sorted by its stated share of {name}; the height shows how many of "
-        "its held-out rows get that probability. Two humps far apart mean that rows are told "
-        "apart well; a single hump in the middle means that they are not."
+        "its held-out rows get that probability. From bottom to top, the mass should move to the "
+        "right. Two humps far apart mean that the model separates the classes well; a single hump "
+        "in the middle means that it does not."
     )
     if any(entry.marked for entry in sets):
-        how += " Orange sets do not fit."
+        how += " Orange sets are flagged by the test of label shift."
     return Picture(
-        "From bottom to top, scores should move to the right",
+        "Predicted probabilities, set by set",
         how,
         _draw(iter([(figure, f"Predicted probability of {name} in each set")]), "scores"),
         notes=notes,
@@ -251,23 +254,24 @@ def _histograms(judgement: Judgement) -> Picture:
 
 
 def _leave_sets_out(judgement: Judgement) -> Picture:
-    """Error of each method on sets that were hidden from it."""
+    """Error of each method on held-out sets."""
     better = beats_guessing(judgement)
     heading = (
-        "Hidden sets are predicted better than by guessing"
+        "Held-out sets are predicted better than by guessing"
         if better
-        else "Hidden sets are predicted no better than by guessing"
+        else "Held-out sets are predicted no better than by guessing"
     )
     how = (
-        "Some sets were hidden, a model was trained on the others and asked for the shares of the "
-        "hidden ones. Shorter bars are better. A bar that reaches the orange line is no better "
-        "than giving every set the share of all rows together."
+        "Some sets were held out in turn; a model was trained on the others and predicted the "
+        "shares of the held-out ones. Bars show the root-mean-square error: shorter is better. A "
+        "bar that reaches the orange line is no better than guessing the average share for every "
+        "set."
     )
     figure = pictures.plot_leave_sets_out(
         judgement.leave_sets_out, used=judgement.method, baseline=BASELINE
     )
-    label = "Error of the share predicted for hidden sets, by method"
-    return Picture(heading, how, _draw(iter([(figure, label)]), "hidden"))
+    label = "RMS error of the predicted share of held-out sets, by method"
+    return Picture(heading, how, _draw(iter([(figure, label)]), "held-out"))
 
 
 def _refined(judgement: Judgement, prior_errors: tuple[float, ...]) -> Picture:
@@ -286,13 +290,13 @@ def _refined(judgement: Judgement, prior_errors: tuple[float, ...]) -> Picture:
         refined,
         marked=marked,
         x_label=f"stated share of {names[-1]}",
-        y_label=f"refined share of {names[-1]}",
+        y_label=f"estimated share of {names[-1]}",
     )
     largest = f"{100 * moved.max():.1f}" if len(moved) else "0"
     how = (
-        "The stated shares came with errors, so training was allowed to correct them. Points off "
-        "the dashed diagonal were moved. Orange diamonds moved by more than twice their stated "
-        "error: ask where those shares come from."
+        "The stated shares came with errors, so they were estimated along with the model. Points "
+        "off the dashed diagonal changed. Orange diamonds changed by more than twice their stated "
+        "error: check where those shares come from."
     )
     notes: tuple[str, ...] = ()
     if len(stated) > pictures.MOST_POINTS:
@@ -301,9 +305,9 @@ def _refined(judgement: Judgement, prior_errors: tuple[float, ...]) -> Picture:
             "stated shares.",
         )
     return Picture(
-        f"Training moved the stated shares by up to {largest} points",
+        f"Estimated against stated shares: changes of up to {largest} percentage points",
         how,
-        _draw(iter([(figure, "Stated against refined shares, one point per set")]), "refined"),
+        _draw(iter([(figure, "Stated against estimated shares, one point per set")]), "refined"),
         notes=notes,
     )
 
@@ -317,10 +321,10 @@ def _history(judgement: Judgement) -> Picture:
     if np.isfinite(losses).any():
         best = int(np.nanargmin(losses))
         lowest = history[best].get(step, best + 1)
-        heading = f"The loss of held-out rows was lowest in {step} {lowest:.0f}"
+        heading = f"The loss on held-out rows was lowest in {step} {lowest:.0f}"
         how = (
-            "The model of that point is used. It should come after a fall and before a rise or a "
-            "flat end; if it is the last point, longer training might help."
+            f"The model of that {step} is used. The loss should fall before it and rise or level "
+            f"out after it; if it is the last {step}, longer training might help."
         )
     else:
         heading = "The loss should fall and level out"

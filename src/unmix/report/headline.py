@@ -1,4 +1,4 @@
-"""May it be believed? The banner of the report: a colour, a headline and one line why.
+"""Can this be trusted? The banner of the report: a colour, a headline and one line why.
 
 Reads what `judge` decided and adds whether everything could be checked. Computes nothing.
 """
@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from unmix.assess.judge import Judgement
-from unmix.learn.choose import BASELINE
+from unmix.learn.choose import BASELINE, LEAST_SETS
 
 __all__ = ["Verdict", "beats_guessing", "is_rejected", "verdict_of"]
 
@@ -41,36 +41,36 @@ def verdict_of(judgement: Judgement) -> Verdict:
         if beats_guessing(judgement) is False:
             return Verdict(
                 "no",
-                "No: these sets cannot answer the question",
-                "The share of a hidden set is predicted no better than by guessing. "
-                "Do not use this model.",
+                "No: the model does not beat guessing",
+                "It predicts the shares of held-out sets no better than guessing the average "
+                "share does. Do not use this model.",
             )
         if rejected:
             return Verdict(
                 "no",
-                "No: the sets do not fit together",
-                "The numbers below are not to be trusted until the sets that do not fit are "
-                "understood.",
+                "No: the sets are not consistent with the assumption",
+                "Do not trust the numbers below until you know which sets differ, and why.",
             )
-        return Verdict("no", "No: do not believe these numbers", "")
+        return Verdict("no", "No: do not trust these numbers", "")
     if not judgement.assumption.set_posterior and rejected:
         return Verdict(
             "partly",
-            "Partly: believe the shares, not the accuracy",
-            "Shares of hidden sets are predicted better than by guessing. The accuracy below "
-            "assumes label shift, which these sets contradict.",
+            "Partly: trust the predicted shares, not the accuracy",
+            "Shares of held-out sets are predicted better than by guessing. The accuracy below "
+            "assumes label shift, and these sets are not consistent with it.",
         )
     missing = _unchecked(judgement)
     if missing:
         return Verdict(
             "partly",
-            "Perhaps: nothing speaks against it, but not all was checked",
+            "Perhaps: no evidence against it, but some checks could not be made",
             f"Not checked: {'; '.join(missing)}.",
         )
     return Verdict(
         "yes",
-        "Yes: nothing speaks against believing it",
-        "Hidden sets are predicted better than by guessing, and the sets fit together.",
+        "Yes: no check found evidence against it",
+        "Held-out sets are predicted better than by guessing, and the sets are consistent with "
+        "label shift.",
     )
 
 
@@ -83,7 +83,7 @@ def is_rejected(judgement: Judgement) -> bool:
 
 
 def beats_guessing(judgement: Judgement) -> bool | None:
-    """Return whether hidden sets are predicted better than by guessing, None if not tried."""
+    """Return whether held-out sets are predicted better than by guessing, None if not tried."""
     errors = judgement.leave_sets_out
     if judgement.method not in errors or BASELINE not in errors:
         return None
@@ -94,15 +94,16 @@ def _unchecked(judgement: Judgement) -> list[str]:
     """List the checks that could not be made."""
     missing = []
     if judgement.evaluation is None:
-        missing.append("how accurate it is and whether the sets fit together (no rows held out)")
+        missing.append("accuracy and consistency with label shift (no rows held out)")
     else:
         accuracy = judgement.evaluation.accuracy
         if not accuracy.high - accuracy.low < TOO_WIDE:
-            missing.append("how accurate it is (the interval is too wide to say)")
+            missing.append("accuracy (the interval is too wide to be useful)")
         if math.isnan(judgement.evaluation.fit_test.p_value):
-            missing.append("whether the sets fit together (too few sets or rows for the test)")
+            missing.append("consistency with label shift (too few sets or rows for the test)")
     if beats_guessing(judgement) is None:
-        missing.append("whether the shares of hidden sets are predicted (too few sets)")
+        why = "too few sets" if len(judgement.set_ids) < LEAST_SETS else "none were held out"
+        missing.append(f"prediction of held-out sets ({why})")
     if not judgement.diagnosis.usable:
-        missing.append("the stated shares (see the errors under 'What the sets allow')")
+        missing.append("the stated shares (see the errors under 'Data check')")
     return missing

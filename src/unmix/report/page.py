@@ -25,7 +25,7 @@ __all__ = ["environment", "render_report"]
 def render_report(
     judgement: Judgement,
     *,
-    title: str = "A classifier learned from sets",
+    title: str = "Classifier trained on sets with known class shares",
     created: str | None = None,
 ) -> str:
     """Return the report of a judgement as one HTML page.

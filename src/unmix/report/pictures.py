@@ -101,7 +101,7 @@ def plot_shares(
         ax = _axes(ax, (3.9, 3.75))
         many = len(chosen) > MOST_VECTORS
         drawn = [x[chosen], y[chosen], *([] if ends is None or many else ends[:, chosen])]
-        reach = _reach(np.concatenate(drawn))
+        reach = _axis_limits(np.concatenate(drawn))
         ax.plot(reach, reach, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
         size = 8.0 if many else 22.0
         for mask, color, marker in ((~is_marked, BLUE, "o"), (is_marked, ORANGE, "D")):
@@ -116,7 +116,7 @@ def plot_shares(
         named = [j for j in marked if np.isfinite(x[j]) and np.isfinite(y[j])][:MOST_LABELS]
         _name_points(ax, x[named], y[named], [names[j] for j in named], reach)
         ax.set(xlim=reach, ylim=reach, aspect="equal")
-        _quiet(ax, x_label, y_label, grid="both")
+        _style_axes(ax, x_label, y_label, grid="both")
         return _figure(ax)
 
 
@@ -148,16 +148,16 @@ def plot_roc(
             ax.scatter(*point, 42, color=BLUE, zorder=3)
             below = point[1] > 0.2
             shift, align = (-0.03, "top") if below else (0.03, "bottom")
-            ax.text(point[0] + 0.04, point[1] + shift, "decisions", ha="left", va=align)
+            ax.text(point[0] + 0.04, point[1] + shift, "this model", ha="left", va=align)
         if labeled_point is not None:
             ax.scatter(
                 *labeled_point, 60, facecolor="none", edgecolor=ORANGE, linewidth=1.6, zorder=4
             )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-        _quiet(
+        _style_axes(
             ax,
-            "false positive rate: negatives called positive",
-            "true positive rate: positives called positive",
+            "false positive rate: negatives predicted positive",
+            "true positive rate: positives predicted positive",
             grid="both",
         )
         return _figure(ax)
@@ -201,7 +201,7 @@ def plot_score_histograms(
         ax.set(xlim=(-0.56, 1.22), ylim=(-0.1, max(len(shown), 1)))
         ax.text(-0.03, 1.01, "set", ha="right", transform=ax.get_xaxis_transform())
         ax.text(1.03, 1.01, "stated", ha="left", transform=ax.get_xaxis_transform())
-        _quiet(ax, x_label, "", grid="x")
+        _style_axes(ax, x_label, "", grid="x")
         ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
         ax.set_yticks([])
         ax.spines[["left", "bottom"]].set_visible(False)
@@ -211,7 +211,7 @@ def plot_score_histograms(
 def plot_leave_sets_out(
     errors: Mapping[str, float], *, used: str = "", baseline: str = "", ax: Axes | None = None
 ) -> Figure:
-    """Draw the error of the share predicted for hidden sets as bars, one per method.
+    """Draw the error of the share predicted for held-out sets as bars, one per method.
 
     Parameters
     ----------
@@ -238,8 +238,8 @@ def plot_leave_sets_out(
             )
         if baseline in errors:
             ax.axvline(errors[baseline], color=ORANGE, linewidth=1.2, linestyle=(0, (4, 3)))
-        words = {baseline: "guess: pooled share", used: f"{used} (this model)"}
-        _quiet(ax, "error of the share predicted for hidden sets", "", grid="x")
+        words = {baseline: "guess: average share", used: f"{used} (this model)"}
+        _style_axes(ax, "RMS error of the predicted share", "", grid="x")
         ax.set_yticks(range(len(names)), [words.get(name, name) for name in names])
         ax.tick_params(axis="y", length=0)
         finite = [error for error in errors.values() if np.isfinite(error)]
@@ -277,13 +277,13 @@ def plot_history(history: Sequence[Mapping[str, float]], *, ax: Axes | None = No
                 best = int(np.nanargmin(loss))
                 ax.scatter(at[best], loss[best], 42, color=ORANGE, zorder=3, label="lowest")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _quiet(ax, step, "loss", grid="y")
+        _style_axes(ax, step, "loss", grid="y")
         if ax.get_legend_handles_labels()[0]:
             ax.legend(frameon=False, loc="upper right")
         return _figure(ax)
 
 
-def _evenly(count: int, most: int) -> npt.NDArray[np.int64]:
+def _evenly_spaced(count: int, most: int) -> npt.NDArray[np.int64]:
     """Return at most `most` of the positions 0..count-1, evenly spread, with both ends."""
     if count <= most:
         return np.arange(count)
@@ -296,8 +296,8 @@ def _rows(ordered: Sequence[SetScores]) -> list[SetScores]:
         return list(ordered)
     marked = [j for j, entry in enumerate(ordered) if entry.marked]
     others = [j for j, entry in enumerate(ordered) if not entry.marked]
-    kept = [marked[j] for j in _evenly(len(marked), MOST_LABELS)]
-    kept += [others[j] for j in _evenly(len(others), MOST_HISTOGRAMS - len(kept))]
+    kept = [marked[j] for j in _evenly_spaced(len(marked), MOST_LABELS)]
+    kept += [others[j] for j in _evenly_spaced(len(others), MOST_HISTOGRAMS - len(kept))]
     return [ordered[j] for j in sorted(kept)]
 
 
@@ -305,12 +305,12 @@ def _points(x: FloatArray, y: FloatArray, marked: Sequence[int]) -> npt.NDArray[
     """Return the positions to draw: those with numbers, thinned, and the named ones."""
     known = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
     order = known[np.argsort(x[known], kind="stable")]
-    thinned = order[_evenly(len(order), MOST_POINTS)]
+    thinned = order[_evenly_spaced(len(order), MOST_POINTS)]
     named = np.asarray(marked[:MOST_LABELS], dtype=int)
     return np.union1d(thinned, np.intersect1d(named, known))
 
 
-def _reach(values: FloatArray) -> tuple[float, float]:
+def _axis_limits(values: FloatArray) -> tuple[float, float]:
     """Return limits that hold all values, a little wider, inside those of a share."""
     values = values[np.isfinite(values)]
     if not len(values):
@@ -359,7 +359,7 @@ def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return Figure(figsize=size, layout="constrained").add_subplot() if ax is None else ax
 
 
-def _quiet(ax: Axes, x_label: str, y_label: str, *, grid: str) -> None:
+def _style_axes(ax: Axes, x_label: str, y_label: str, *, grid: str) -> None:
     """Give axes the look of all pictures; the label of y stands level above them."""
     ax.set_xlabel(x_label, parse_math=False)
     ax.set_title(y_label, parse_math=False, loc="left")

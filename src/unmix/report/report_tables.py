@@ -112,15 +112,15 @@ def number_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[NumberRo
     """Return the metrics of an evaluation."""
     labeled = evaluation.labeled
     positive = positive_class(classes)
-    there = "at the target prior"
+    there = "at the base rate where it is used"
     if len(classes) == 2:
         there = f"where {stated_percent(share_of(evaluation.target_prior, 1))} are {positive}"
     metrics = [
-        ("Accuracy", f"right decisions {there}", "accuracy"),
-        ("Balanced accuracy", "right decisions if all classes were equally common", "balanced"),
+        ("Accuracy", f"correct predictions {there}", "accuracy"),
+        ("Balanced accuracy", "correct predictions if all classes were equally common", "balanced"),
         ("AUC", "chance that a positive scores above a negative; 0.5 is guessing", "auc"),
         ("True positive rate", f"share of {positive} that is found", "tpr"),
-        ("False positive rate", f"share of all others taken for {positive}", "fpr"),
+        ("False positive rate", f"share of all others predicted as {positive}", "fpr"),
     ]
     rows = []
     for name, meaning, key in metrics:
@@ -150,15 +150,19 @@ def fact_rows(judgement: Judgement) -> list[Fact]:
     worth = diagnosis.worth_in_labels
     facts = [
         Fact(
-            "Worth in labels",
-            "labeled rows that would teach as much",
+            "Effective number of labels",
+            "labeled rows that would be as informative",
             f"about {worth:,.0f}" if math.isfinite(worth) else "unknown",
         ),
-        Fact("Rows", "without labels, trained on", f"{diagnosis.num_rows:,}"),
+        Fact("Training rows", "without labels", f"{diagnosis.num_rows:,}"),
     ]
     if judgement.evaluation is not None:
         facts.append(
-            Fact("Held-out rows", "kept back to judge it", f"{judgement.evaluation.rows:,}")
+            Fact(
+                "Held-out rows",
+                "not trained on, used to evaluate",
+                f"{judgement.evaluation.rows:,}",
+            )
         )
     smallest, largest = diagnosis.smallest_set[1], diagnosis.largest_set[1]
     sizes = f"{smallest:,} to {largest:,} rows" if smallest < largest else f"{largest:,} rows each"
@@ -226,7 +230,7 @@ def misfit_rows(judgement: Judgement) -> list[MisfitRow]:
 def _misfit_row(
     misfit: SetMisfit, entries: dict[str, SetCalibration], judgement: Judgement
 ) -> MisfitRow:
-    """Say how one set differs from what its share explains."""
+    """Say how one flagged set differs from what its share explains."""
     members = [entries[name] for name in misfit.set_ids]
     rows = [entry.rows for entry in members]
     stated = np.average([entry.stated for entry in members], axis=0, weights=rows)
@@ -256,7 +260,10 @@ def _direction(
         more = share_of(predicted, k) > share_of(stated, k)
         return f"{'more' if more else 'less'} {shortened(judgement.classes[k], 24)} than stated"
     if abs(residual) < CLEAR:
-        return "its scores are spread differently than in the other sets"
+        return "its scores are distributed differently than in the other sets"
+    if not judgement.assumption.set_posterior:  # the predicted share may lie on the other side
+        side = "higher" if residual > 0 else "lower"
+        return f"scores {side} than label shift and its stated share explain"
     positive = positive_class(judgement.classes)
     share = "a larger" if residual > 0 else "a smaller"
     return f"looks as if it had {share} share of {positive} than stated"

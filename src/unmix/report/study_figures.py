@@ -37,10 +37,10 @@ from unmix.report.study_style import (
     legend,
     log_errors,
     paper_key,
-    quiet,
     reference_key,
     ring,
     ring_style,
+    style_panel,
 )
 from unmix.report.study_tables import columns_are_sets, dataset_title
 from unmix.studies.summary import Entry
@@ -55,9 +55,9 @@ __all__ = [
 FloatArray = npt.NDArray[np.float64]
 
 NOISE_ROWS = {
-    "ssc": "ours, told nothing",
-    "ssc-believing": "ours, stated priors taken as true",
-    "ssc-refined": "ours, told how far off they may be",
+    "ssc": "ours, priors checked, estimated if wrong",
+    "ssc-believing": "ours, priors assumed known",
+    "ssc-refined": "ours, priors estimated, error size given",
 }
 RISK_TICKS = (-100, -30, -10, -3, -1, 0, 1, 3, 10, 30)
 PANEL_WIDTH, PANEL_HEIGHT = 2.75, 1.9  # inches
@@ -78,7 +78,7 @@ def plot_curves(entries: Sequence[Entry], *, value: Literal["test_error", "train
             shown = [e for e in entries if (e.dataset, e.num_sets) == (dataset, num_sets)]
             for entry in shown:
                 _draw_curve(ax, entry, value)
-            _number_epochs(ax, last)
+            _set_epoch_ticks(ax, last)
             if value == "test_error":
                 log_errors(ax, "y")
             else:
@@ -87,7 +87,7 @@ def plot_curves(entries: Sequence[Entry], *, value: Literal["test_error", "train
             _draw_paper_marks(panels, entries, last)
             extra: list[Artist] = paper_key(entries, dashes, "dashes at the right: ")
         else:
-            extra = [Patch(color=GREY, alpha=0.25, label="below zero: no true risk is")]
+            extra = [Patch(color=GREY, alpha=0.25, label="below zero: impossible for a true risk")]
             for ax in panels.values():  # when all is drawn, for panels share their limits
                 limits = ax.get_ylim()
                 ax.axhspan(-1e9, 0, color=GREY, alpha=0.12, linewidth=0)
@@ -114,7 +114,7 @@ def plot_methods(entries: Sequence[Entry], references: References) -> Figure:
                 y = rows.index(entry.row) + (sets.index(entry.num_sets) + 1) * step
                 _draw_pair(ax, entry, y)
             log_errors(ax, "x")
-            quiet(ax, dataset_title(dataset), grid="x")
+            style_panel(ax, dataset_title(dataset), grid="x")
             ax.set_xlabel("test error (%)")
             if dataset in references:
                 ax.axvline(references[dataset], color=GREY, linestyle=":", linewidth=1.2, zorder=0)
@@ -152,7 +152,7 @@ def plot_against_paper(entries: Sequence[Entry], references: References, *, x_la
     with rc_context(STYLE):
         figure, panels = _grid(entries, by="datasets")
         for (dataset, num_sets), ax in panels.items():
-            shown = _of_panel(entries, dataset, num_sets)
+            shown = _panel_entries(entries, dataset, num_sets)
             columns = _columns(shown)
             for row in _rows(shown):
                 own = [entry for entry in shown if entry.row == row]
@@ -179,7 +179,7 @@ def plot_noise_boxes(entries: Sequence[Entry], references: References) -> Figure
     with rc_context(STYLE):
         figure, panels = _grid(entries, by="datasets")
         for (dataset, num_sets), ax in panels.items():
-            shown = _of_panel(entries, dataset, num_sets)
+            shown = _panel_entries(entries, dataset, num_sets)
             columns = _columns(shown)
             for entry in shown:
                 if entry.errors:
@@ -221,12 +221,12 @@ def _grid(
         for other, num_sets in enumerate(sets):
             ax = axes[place, other] if by == "sets" else axes[other, place]
             words = "" if num_sets is None else f", {num_sets} sets"
-            quiet(ax, dataset_title(dataset) + words, grid="y")
+            style_panel(ax, dataset_title(dataset) + words, grid="y")
             panels[dataset, num_sets] = ax
     return figure, panels
 
 
-def _of_panel(entries: Sequence[Entry], dataset: str, num_sets: int | None) -> list[Entry]:
+def _panel_entries(entries: Sequence[Entry], dataset: str, num_sets: int | None) -> list[Entry]:
     """Return the entries of a panel; None: those of all numbers of sets."""
     return [e for e in entries if e.dataset == dataset and num_sets in (None, e.num_sets)]
 
@@ -261,7 +261,7 @@ def _history(entry: Entry, value: str) -> FloatArray:
     return np.array([run[:length] for run in runs], dtype=np.float64).T
 
 
-def _number_epochs(ax: Axes, last: int) -> None:
+def _set_epoch_ticks(ax: Axes, last: int) -> None:
     """Number the epochs: the first, and a few round ones."""
     ticks = MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]).tick_values(1, last)
     ax.set_xticks([1, *(tick for tick in ticks if 1 < tick <= last)])

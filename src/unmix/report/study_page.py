@@ -44,8 +44,8 @@ __all__ = [
 ]
 
 CHOSEN_NOTE = (
-    "Test error in percent at the epoch with the smallest log-loss of the set index on images held "
-    "out of training, and after @ that epoch, averaged over seeds. No label was used to choose it."
+    "Test error in percent at the epoch with the smallest log-loss of the set index on held-out "
+    "images. The number after @ is that epoch, averaged over seeds. No label was used to choose it."
 )
 
 
@@ -96,7 +96,7 @@ PLANS = (
         ("comparison", "curves"),
         "Training risk after each epoch",
         "A true risk cannot be negative: where its estimate goes below zero, the network has "
-        "learned the noise. Between -1 and 1 the scale is linear, outside logarithmic.",
+        "fitted noise. The scale is linear between -1 and 1 and logarithmic outside.",
         lambda entries, _: plot_curves(entries, value="train_risk"),
     ),
     _Plan(
@@ -106,7 +106,7 @@ PLANS = (
         _BARS,
         partial(
             plot_against_paper,
-            x_label="size of half of the sets, as a share of the others; random: any sizes",
+            x_label="size of half of the sets, relative to the others (random: any sizes)",
         ),
     ),
     _Plan(
@@ -119,9 +119,9 @@ PLANS = (
     _Plan(
         "boxes",
         ("prior-noise", "noise-boxes"),
-        "What wrong priors cost, and what noticing them gives back",
-        "Every stated prior is off by the number below, up or down. Boxes span the seeds, which "
-        "are the dots.",
+        "Test error with inaccurate set priors: lower is better",
+        "Every stated prior is off by the number below, up or down. Boxes show the spread over "
+        "seeds; each dot is a seed.",
         plot_noise_boxes,
     ),
 )
@@ -195,7 +195,7 @@ def render_study_markdown(
     parts = [to_markdown(error_table(summary)), notes, *pictures_markdown(pictures, images)]
     chosen = chosen_epoch_table(summary)
     if not chosen.is_empty:
-        parts += ["**The epoch chosen without labels**\n", to_markdown(chosen), f"{CHOSEN_NOTE}\n"]
+        parts += ["**Epoch chosen without labels**\n", to_markdown(chosen), f"{CHOSEN_NOTE}\n"]
     return "\n".join(parts)
 
 

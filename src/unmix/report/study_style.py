@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle
 from typing import Any, Literal
 
 from matplotlib.artist import Artist
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
+from unmix.learn.methods import METHODS, is_registered
 from unmix.report.pictures import BLUE, GREY, ORANGE
 from unmix.report.study_tables import PAPER_EPOCHS
 from unmix.studies.summary import Entry
@@ -29,10 +31,10 @@ __all__ = [
     "legend",
     "log_errors",
     "paper_key",
-    "quiet",
     "reference_key",
     "ring",
     "ring_style",
+    "style_panel",
 ]
 
 References = dict[str, float]
@@ -49,6 +51,11 @@ METHOD_COLORS = {
     "ssc-vat": "#9a5fc4",
 }
 MARKERS = {"mmc-u2-b": "v", "mmc-u2": "^", "mmc-u2-c": "s", "llp-vat": "P", "ssc-vat": "D"}
+# Methods of the user's own, in the order in which they were registered.
+SPARE = (("#3f6f6f", "X"), ("#a8477f", "<"), ("#5f6b1f", ">"), ("#4b5fb0", "h"))
+for _row, (_color, _marker) in zip(filter(is_registered, METHODS), cycle(SPARE), strict=False):
+    METHOD_COLORS.setdefault(_row, _color)
+    MARKERS.setdefault(_row, _marker)
 # Of the paper's numbers and of zero: not black, which is lost on a dark page.
 INK = "#6d7580"
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
@@ -65,7 +72,7 @@ def log_errors(ax: Axes, axis: Literal["x", "y"]) -> None:
     one.set_minor_formatter(NullFormatter())
 
 
-def quiet(ax: Axes, title: str, *, grid: Literal["x", "y"]) -> None:
+def style_panel(ax: Axes, title: str, *, grid: Literal["x", "y"]) -> None:
     """Give a panel its title and the look of all pictures."""
     ax.set_title(title, loc="left", fontweight="bold")
     ax.spines[["top", "right"]].set_visible(False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from unmix.data.benchmarks import BENCHMARKS
+from unmix.learn.methods import METHODS, Method
 from unmix.learn.recipes import RECIPES
 from unmix.report.number_words import counted
 from unmix.studies.grid import NEEDLESS_ERROR
@@ -92,7 +93,7 @@ class StudyTable:
     def shown_heads(self) -> list[tuple[str, ...]]:
         """The heads of each line, blank where they repeat those of the line above."""
         above = [(), *(line.heads for line in self.lines)]
-        return [_unrepeated(line.heads, up) for line, up in zip(self.lines, above, strict=False)]
+        return [_blank_repeats(line.heads, up) for line, up in zip(self.lines, above, strict=False)]
 
 
 def error_table(summary: Summary) -> StudyTable:
@@ -191,8 +192,8 @@ def notes_of(summary: Summary) -> list[str]:
     ]
     if any(entry.best for entry in summary.entries):
         notes.append(
-            "Bold: the smallest mean of ours, and those that a paired t-test at 5 % cannot tell "
-            "from it."
+            "Bold: our smallest mean, and those that do not differ from it significantly (paired "
+            "t-test at 5 %)."
         )
     if not _is_reference(summary):
         notes.append(_replacement(runs))
@@ -201,19 +202,22 @@ def notes_of(summary: Summary) -> list[str]:
             "The paper does not state the priors of its 2 sets; ours are drawn until they differ "
             "by at least 0.5."
         )
-    if any(run["method"] == "ssc-vat" for run in runs):
+    for method in _methods_of(runs):
+        if method.vat is None or not method.vat.candidates:
+            continue
         notes.append(
-            "ssc-vat trains two candidates for a part of the way: its epochs are those of the "
-            "network that is kept. Where that fights an adversary, its logits are calibrated on "
-            "held-out sets at the end; curves are before that."
+            f"{method.name} trains two candidate networks for part of the run and keeps one: the "
+            "epochs given are those of the network that is kept. If it was trained with "
+            "adversarial perturbations (VAT), its logits are calibrated on held-out sets at the "
+            "end; curves show it before that."
         )
     if any("noticed_error" in run for run in runs):
         notes.append(_noticed(runs))
     if any(entry.row == "ssc-refined" for entry in summary.entries):
         notes.append(
-            "ssc-believing takes the stated priors as true, as the paper does. ssc-refined is told "
-            "how far they may be off: epsilon is given as their standard error, and "
-            f"{NEEDLESS_ERROR:g} where they are right."
+            "ssc-believing assumes that the stated priors are known exactly, as the paper does. "
+            "ssc-refined estimates them along with the model; their standard error is given as "
+            f"epsilon, and as {NEEDLESS_ERROR:g} where they are right."
         )
     notes.append(_versions(runs))
     return [note for note in notes if note]
@@ -227,8 +231,8 @@ def against_paper(summary: Summary) -> str:
         own = [entry for entry in both if entry.row == row]
         above = [e for e in own if e.paper and e.mean is not None and e.mean >= e.paper.error]
         places = (f"{dataset_title(e.dataset)}, {_place(e)}" for e in above)
-        where = f" (not so: {'; '.join(places)})" if 0 < len(above) <= MOST_NAMED else ""
-        parts.append(f"{row} in {len(own) - len(above)} of {len(own)} places{where}")
+        where = f" (exceptions: {'; '.join(places)})" if 0 < len(above) <= MOST_NAMED else ""
+        parts.append(f"{row} in {len(own) - len(above)} of {len(own)} settings{where}")
     return f"Below the paper's mean: {', '.join(parts)}." if parts else ""
 
 
@@ -250,7 +254,13 @@ def columns_are_sets(entries: Iterable[Entry]) -> bool:
 
 def _is_reference(summary: Summary) -> bool:
     """Whether a study is the supervised reference itself."""
-    return summary.study.name == "supervised"
+    rows = [METHODS.get(name) for name in summary.study.methods]
+    return all(row is not None and row.labeled for row in rows)
+
+
+def _methods_of(runs: Sequence[dict[str, Any]]) -> list[Method]:
+    """Return the methods of runs; one that was registered elsewhere is not known here."""
+    return [METHODS[name] for name in dict.fromkeys(r["method"] for r in runs) if name in METHODS]
 
 
 @dataclass(frozen=True)
@@ -316,7 +326,7 @@ def _head_names(summary: Summary) -> tuple[str, ...]:
     return ("dataset", "sets") if stacked else ("dataset",)
 
 
-def _unrepeated(heads: tuple[str, ...], above: tuple[str, ...]) -> tuple[str, ...]:
+def _blank_repeats(heads: tuple[str, ...], above: tuple[str, ...]) -> tuple[str, ...]:
     """Return heads, blank where all heads so far are those of the line above."""
     same = 0
     while same < min(len(heads) - 1, len(above)) and heads[same] == above[same]:
@@ -352,7 +362,7 @@ def _place(entry: Entry) -> str:
 
 
 def _how(runs: Sequence[dict[str, Any]]) -> str:
-    """Say by which recipes and with how many epochs runs were made."""
+    """Say which recipes and how many epochs the runs had."""
     scales = sorted({run["scale"] for run in runs})
     shares = "" if scales == [1.0] else f", {' and '.join(f'{s:g}' for s in scales)} of the rows"
     methods: dict[tuple[str, int], set[str]] = {}
@@ -373,7 +383,7 @@ def _seeds(entries: Sequence[Entry]) -> str:
     if len(seeds) == 1:
         return words
     partly = {entry.row: None for entry in entries if 0 < len(entry.seeds) < len(every)}
-    return f"{words} (in places fewer: {', '.join(partly)})"
+    return f"{words} (fewer in some settings: {', '.join(partly)})"
 
 
 def _reference(summary: Summary) -> str:
@@ -393,27 +403,27 @@ def _replacement(runs: Sequence[dict[str, Any]]) -> str:
     verb, why = ("was", "it asks") if drawn == 1 else ("were", "they ask")
     return (
         f"{drawn:,} of the {total:,} sets of these runs ({touched} of {len(runs)} runs) {verb} "
-        f"drawn with replacement: {why} for more images of a class than there are."
+        f"drawn with replacement: {why} for more images of a class than the dataset has."
     )
 
 
 def _noticed(runs: Sequence[dict[str, Any]]) -> str:
-    """Say how often ssc came to doubt the stated priors."""
-    told_nothing = [r for r in runs if r["method"] == "ssc" and r.get("prior_error") is None]
-    asked = [run for run in told_nothing if "noticed_error" in run]
-    doubted = sum(run["noticed_error"] > 0 for run in asked)
+    """Say how often ssc rejected the stated priors and estimated them."""
+    checking = {method.name for method in _methods_of(runs) if method.checks_priors}
+    unaided = [r for r in runs if r["method"] in checking and r.get("prior_error") is None]
+    asked = [run for run in unaided if "noticed_error" in run]
+    rejected = sum(run["noticed_error"] > 0 for run in asked)
     shares = " and ".join(f"{look:.0%}" for look in {RECIPES[run["recipe"]].look for run in asked})
-    older = len(told_nothing) - len(asked)
+    older = len(unaided) - len(asked)
     again = (
-        f"In {doubted} of {len(asked)} runs they said no; these runs started again and learned the "
-        "priors too, and their epochs are those after the second start."
-        if doubted
-        else f"They said yes every time ({counted(len(asked), 'run', 'runs')})."
+        f"In {rejected} of {len(asked)} runs the check rejected them; these runs restarted and "
+        "estimated the priors along with the model. Their epochs are those after the restart."
+        if rejected
+        else f"The check never rejected them ({counted(len(asked), 'run', 'runs')})."
     )
     return (
-        f"ssc asks the images held out, after {shares} of the epochs, whether the stated priors "
-        f"are right. {again}"
-        + (f" {counted(older, 'run is', 'runs are')} older and did not ask." if older else "")
+        f"ssc checks the stated priors on held-out images after {shares} of the epochs. {again}"
+        + (f" {counted(older, 'run is', 'runs are')} older and made no check." if older else "")
     )
 
 
@@ -422,4 +432,4 @@ def _versions(runs: Sequence[dict[str, Any]]) -> str:
     versions = {run["code_version"] for run in runs}
     if len(versions) == 1:
         return f"Code: {next(iter(versions))}."
-    return f"Made by {len(versions)} versions of the code; an export says which made which run."
+    return f"Made with {len(versions)} versions of the code; an export gives that of each run."

@@ -8,6 +8,8 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
+from unmix.plugins import loaded_files
+
 __all__ = ["CODE", "code_version"]
 
 # What decides the result of a run, beside the cell and torch.
@@ -45,9 +47,18 @@ CODE = {
 }
 
 
-@cache
 def code_version() -> str:
-    """Return the versions of unmix and torch, and a digest of the code that decides results."""
+    """Return the versions of unmix and torch, and a digest of the code that decides results.
+
+    Files of the user's own that were loaded (`unmix --load`) stand beside it with theirs.
+    """
+    own = "".join(f" + {path.name} {digest}" for path, digest in loaded_files())
+    return f"unmix {version('unmix')} {_digest()}{own}, torch {version('torch')}"
+
+
+@cache
+def _digest() -> str:
+    """Return the digest of our own code, as it was when it was first asked for."""
     digest = hashlib.sha256()
     root = Path(str(files("unmix")))
     for room, modules in CODE.items():
@@ -55,4 +66,4 @@ def code_version() -> str:
             digest.update(
                 f"{room}/{module}\0".encode() + (root / room / f"{module}.py").read_bytes()
             )
-    return f"unmix {version('unmix')} {digest.hexdigest()[:12]}, torch {version('torch')}"
+    return digest.hexdigest()[:12]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from unmix.data.benchmarks import benchmark_info
 from unmix.data.wording import nearest
 from unmix.errors import InputError
-from unmix.learn.methods import method_named
+from unmix.learn.methods import METHODS, method_named
 from unmix.studies.cell import Cell
 from unmix.studies.published import Published, published
 
@@ -75,6 +75,12 @@ class Study:
     """Labels of the rows: methods, `ssc-believing`: ssc that takes the stated priors as true, or
     `ssc-refined`: ssc that is told how far off they may be. `ssc` itself is told nothing."""
     columns: tuple[Column, ...]
+
+    def with_methods(self, methods: Iterable[str]) -> Study:
+        """Return the study with a row for each of these methods that no study lists."""
+        listed = {method for study in STUDIES.values() for method in study.methods}
+        extra = (m for m in dict.fromkeys(methods) if m in METHODS and m not in listed)
+        return replace(self, methods=(*self.methods, *extra))
 
     def cells(
         self,
@@ -250,7 +256,10 @@ def check_methods(methods: Iterable[str], studies: Sequence[Study]) -> None:
     for method in methods:
         if method not in known:
             where = " and ".join(study.name for study in studies)
-            raise InputError(f"{where} has no method {method!r}; choose from {', '.join(known)}")
+            raise InputError(
+                f"{where} has no method {method!r}; choose from {', '.join(known)}, or load one of "
+                "your own with unmix --load FILE.py"
+            )
 
 
 def running_order(rows: Iterable[Row]) -> list[Cell]:

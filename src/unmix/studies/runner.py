@@ -23,6 +23,7 @@ from typing import Any
 
 from unmix.data.benchmarks import dataset_folder, is_present
 from unmix.errors import InputError
+from unmix.plugins import loaded_files
 from unmix.studies.cell import Cell
 from unmix.studies.grid import cell_title
 from unmix.studies.store import RunStore
@@ -88,6 +89,7 @@ def run_study(
     data_folder: str | Path | None = None,
     progress: Progress | None = None,
     note: Note | None = None,
+    again: bool = False,
 ) -> dict[Cell, str]:
     """Run the cells that have no result yet, in the order given.
 
@@ -104,6 +106,8 @@ def run_study(
     progress : function (hundredths of cells done, in all, text), optional
     note : function of one line of text, optional
         Called when a cell has ended.
+    again : bool
+        Run cells again whose result another version of the code made.
 
     Returns
     -------
@@ -113,7 +117,7 @@ def run_study(
     if workers < 1 or threads < 1:
         raise InputError(f"workers and threads must be at least 1; got {workers} and {threads}")
     check_cells(cells, data_folder)
-    store.add(cells)
+    store.add(cells, again=again)
     if store.unfinished(cells):
         run = _Run(cells, store, threads, data_folder, progress, note)
         try:
@@ -149,6 +153,7 @@ class _Run:
                 "threads": threads,
                 "data": None if data_folder is None else str(data_folder),
                 "cells": [asdict(cell) for cell in cells],
+                "load": [str(path) for path, _ in loaded_files()],
             }
         )
         self.workers: list[_Worker] = []
@@ -162,9 +167,9 @@ class _Run:
         while self.workers:
             worker, line = self.told.get()
             if line:
-                self._hear(worker, json.loads(line))
+                self._handle_message(worker, json.loads(line))
             else:
-                self._bury(worker)
+                self._worker_died(worker)
             self._show()
 
     def stop(self) -> None:
@@ -199,7 +204,7 @@ class _Run:
             self.told.put((worker, line))
         self.told.put((worker, ""))
 
-    def _hear(self, worker: _Worker, message: dict[str, Any]) -> None:
+    def _handle_message(self, worker: _Worker, message: dict[str, Any]) -> None:
         """Take note of what a worker tells."""
         number = message["cell"]
         self.deaths[None] = 0  # workers do start
@@ -222,7 +227,7 @@ class _Run:
             title = cell_title(self.cells[number])
             self.note(f"[{done}/{len(self.cells)}{to_go}] {title}: {outcome}")
 
-    def _bury(self, worker: _Worker) -> None:
+    def _worker_died(self, worker: _Worker) -> None:
         """Replace a worker that died at work; one that left had nothing more to do."""
         self.workers.remove(worker)
         code = worker.leave()

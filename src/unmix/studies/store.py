@@ -93,14 +93,19 @@ class RunStore:
             self._lock.close()
             self._lock = None
 
-    def add(self, cells: Iterable[Cell]) -> None:
-        """Enter cells that are not there yet; those that failed get another chance."""
+    def add(self, cells: Iterable[Cell], *, again: bool = False) -> None:
+        """Enter cells that are not there yet; those that failed get another chance.
+
+        With `again` those that other code ran wait again too; until they end, their old result is
+        no longer counted.
+        """
         with self._transaction():
             for cell in cells:
                 self._database.execute(
                     "INSERT INTO runs (cell, state) VALUES (?, 'waiting') ON CONFLICT (cell) DO "
-                    "UPDATE SET state = 'waiting', error = NULL WHERE state = 'failed'",
-                    [cell_key(cell)],
+                    "UPDATE SET state = 'waiting', error = NULL WHERE state = 'failed' "
+                    "OR (? AND state = 'done' AND code != ?)",
+                    [cell_key(cell), again, code_version()],
                 )
 
     def claim(self, cells: Iterable[Cell]) -> Cell | None:

@@ -21,18 +21,26 @@ if TYPE_CHECKING:
 TELL_EVERY = 0.5  # seconds between two words about progress
 LOOK_EVERY = 1.0  # seconds until looking again whether another process left its cell behind
 
+_out: Any = None  # where the runner listens; None: standard output
+
 
 def main() -> None:
     """Do the job on standard input."""
+    global _out
     job = json.loads(sys.stdin.readline())
+    # Standard output belongs to the runner, whatever a method of the user's own may print.
+    _out, sys.stdout = sys.stdout, sys.stderr
     threading.Thread(target=_leave_with_runner, daemon=True).start()
 
     import torch
 
+    from unmix.plugins import load_file
     from unmix.studies.cell import Cell
     from unmix.studies.code_version import code_version
     from unmix.studies.store import RunStore
 
+    for path in job["load"]:
+        load_file(path)
     code_version()  # of the code as it was loaded, should a file change meanwhile
     torch.set_num_threads(job["threads"])
     cells = [Cell(**fields) for fields in job["cells"]]
@@ -74,7 +82,7 @@ def _run(cell: Cell, number: int, store: RunStore, data_folder: str | None) -> N
 
 
 def _tell(**message: Any) -> None:
-    print(json.dumps(message), flush=True)
+    print(json.dumps(message), file=_out, flush=True)
 
 
 def _leave_with_runner() -> None:

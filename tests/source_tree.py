@@ -1,6 +1,6 @@
-"""The tree of the README, from the first line of each module's docstring.
+"""The file tree of CONTRIBUTING.md, from the first line of each module's docstring.
 
-python tests/readme_tree.py      writes it into README.md
+python tests/source_tree.py      writes it into CONTRIBUTING.md
 """
 
 import ast
@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ["core", "data", "learn", "assess", "studies", "report", "cli"]
-FENCE = re.compile(r"(## What is where\n\n```\n).*?(\n```\n)", re.DOTALL)
+FENCE = re.compile(r"(## What is where\n\n```\n).*?(```\n)", re.DOTALL)
 
 
 def first_line(path):
@@ -19,7 +19,7 @@ def first_line(path):
 def tree():
     package = ROOT / "src/unmix"
     lines = ["src/unmix/"]
-    for name in ("errors", "files", "progress"):
+    for name in ("classifier", "errors", "files", "plugins", "progress"):
         lines.append(f"  {name + '.py':20} {first_line(package / f'{name}.py')}")
     for room in ROOMS:
         lines.append(f"  {room + '/':20} {first_line(package / room / '__init__.py')}")
@@ -34,10 +34,10 @@ def tree():
     return "\n".join(lines)
 
 
-def with_tree(readme):
-    return FENCE.sub(lambda m: m[1] + tree() + m[2], readme)
+def with_tree(page):
+    return FENCE.sub(lambda m: m[1] + tree() + "\n" + m[2], page)
 
 
 if __name__ == "__main__":
-    path = ROOT / "README.md"
+    path = ROOT / "CONTRIBUTING.md"
     path.write_text(with_tree(path.read_text()))
