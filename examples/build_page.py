@@ -27,13 +27,18 @@ MEASURE = re.compile(r"^[a-z ]+ [\d.]+ \(([\d.]+) to ([\d.]+)\) +([\d.]+)$", re.
 
 # Where the numbers of the text are found in the outputs; the first match counts.
 FACTS = {
-    "held_out": r"predicted share on held-out sets:.*proportion ([\d.]+\d)",
+    "held_out": r"predicted share on held-out sets:.*set-effects ([\d.]+\d)",
     "guess": r"predicted share on held-out sets:.*baseline ([\d.]+\d)",
     "ssc": r"predicted share on held-out sets: ssc ([\d.]+\d)",
     "auc": r"unmix, no label +([\d.]+)",
+    "auc_known": r"unmix, share of the occupation known +([\d.]+)",
+    "brier": r"unmix, share of the occupation known +[\d.]+ +([\d.]+)",
+    "brier_new": r"unmix, no label +[\d.]+ +([\d.]+)",
+    "brier_share": r"\nshare of the occupation +[\d.]+ +([\d.]+)",
+    "z": r"set-effects +gain over guessing [^,]*, z ([\d.]+\d)",
     "auc_lines": r"logistic regression, 9,000 labels +([\d.]+)",
     "auc_trees": r"gradient boosting, 9,000 labels +([\d.]+)",
-    "auc_share": r"share of the occupation +([\d.]+)",
+    "auc_share": r"\nshare of the occupation +([\d.]+)",
     "hits": r"letters that reach someone over \$50,000: +(\d+%)",
     "random": r"if sent at random: +(\d+%)",
     "promised": r"if the probabilities were right: +(\d+%)",
@@ -119,7 +124,7 @@ def facts(outputs, report):
             sys.exit(f"no output of the page has the number {name!r} ({pattern})")
         found[name] = unescape(match[1])
     compared = [rows for output in outputs if (rows := MEASURE.findall(output))]
-    for name, rows in zip(("sets", "lists"), compared, strict=True):
+    for name, rows in zip(("lists",), compared, strict=True):
         misses = [max(float(low) - float(x), float(x) - float(high), 0) for low, high, x in rows]
         found[f"{name}_inside"] = f"{misses.count(0)} of {len(misses)}"
         found[f"{name}_miss"] = f"{max(misses):.3f}"

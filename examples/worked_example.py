@@ -54,14 +54,20 @@ def main(folder):
 
     check = _read(folder / "hidden/check.csv")
     answers = check["over_50k"]
-    print(f"\nAUC on {len(check):,} other customers, by their answers")
-    scores = {"unmix, no label": clf.predict_proba(_features(check))[:, 1]}
-    scores["share of the occupation"] = check["occupation"].map(rates)
+    print(f"\n{len(check):,} other customers of known occupations       AUC   Brier score")
+    scores = {
+        "unmix, no label": clf.predict_proba(_features(check))[:, 1],
+        "unmix, share of the occupation known": clf.predict_proba(
+            _features(check), sets=check["occupation"]
+        )[:, 1],
+        "share of the occupation": check["occupation"].map(rates),
+    }
     for name, model in supervised().items():
         fitted = model.fit(_features(customers), labels)
         scores[name] = fitted.predict_proba(_features(check))[:, 1]
     for name, score in scores.items():
-        print(f"{name:38} {roc_auc_score(answers, score):.3f}")
+        brier = ((score - answers) ** 2).mean()
+        print(f"{name:38} {roc_auc_score(answers, score):.3f}         {brier:.3f}")
 
 
 def degree_slopes(people, labels):

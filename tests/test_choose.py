@@ -35,7 +35,7 @@ def test_label_shift_is_told_from_natural_sets(seed):
     clf = chosen(x, sets, priors)
     assert clf.method_ == "ssc"
     assert clf.gains_["ssc"].shown
-    for data in (covariate_shift(rows=150, seed=seed), natural_sets(seed=seed, rows=100)):
+    for data in (covariate_shift(rows=150, seed=seed), natural_sets(seed=seed, tau=0.4)):
         x, sets, _, priors = data
         clf = chosen(x, sets, priors)
         assert clf.method_ == "set-effects"

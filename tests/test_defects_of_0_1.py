@@ -218,7 +218,7 @@ def test_priors_with_errors_and_of_sets_without_rows_come_back(classes, tmp_path
     shares = ClassShares(theta[:, 1] if classes == 2 else theta)
     names = None if classes == 2 else ("red", "green", "blue")
     priors = Priors(tuple(range(6)), shares, names, np.linspace(0.01, 0.1, 6))
-    original = UnmixClassifier(priors, model="linear", l2=1e-3, random_state=0)
+    original = UnmixClassifier(priors, model="linear", method="ssc", l2=1e-3, random_state=0)
     original.fit(x[seen], sets[seen]).save(tmp_path / "model")
     loaded = UnmixClassifier.load(tmp_path / "model")
     given = Priors.of(loaded.set_priors)

@@ -13,6 +13,7 @@ from unmix import UnmixClassifier
 from unmix.assess.evaluate import evaluate
 from unmix.assess.judge import ScoreHistogram, judge
 from unmix.core.class_shares import ClassShares
+from unmix.learn.choose import Gain
 from unmix.learn.methods import METHODS
 from unmix.report.figures import pictures_of
 from unmix.report.headline import verdict_of
@@ -55,6 +56,11 @@ class StandIn:
         self.classes_ = np.array(classes)
         self.method_, self.model_ = method, rest.get("model", "linear")
         self.leave_sets_out_ = dict(hidden)
+        self.gains_ = {
+            name: Gain(1.0 if error < hidden["baseline"] else -1.0, 0.1, 2.5, 0.2)
+            for name, error in self.leave_sets_out_.items()
+            if name != "baseline"
+        }
         self.history_ = list(rest.get("history", ()))
 
         self.refined_ = "refined" in rest
@@ -263,7 +269,8 @@ def test_misfits_turn_the_banner_red_and_are_listed_with_a_direction(misfit, mis
     text = check_harmless(misfit_page).text.replace("\xa0", " ")
     assert verdict_of(misfit).level == "no"
     assert "No: the sets are not consistent with the assumption" in text
-    assert "Do not quote these numbers" in text
+    assert "Accuracy, AUC and rates that need no labels are not shown" in text
+    assert "and the test below rejects it" in text
     assert "Predicted against stated shares: 2 sets are flagged" in text
     rows = {row.names[0]: row for row in misfit_rows(misfit)}
     assert set(rows) == {"county 3", "county 40"}
@@ -313,8 +320,7 @@ def test_two_classes_with_a_logit_each_are_shown_as_well(misfit):
     )
     judgement = replace(misfit, evaluation=evaluation, classes=("no", "yes"), histograms=())
     text = check_harmless(render_report(judgement)).text.replace("\xa0", " ")
-    assert "correct predictions where 30 % are class yes" in text
-    assert "predicted yes" in text
+    assert "are not shown" in text
     assert "predicted share of class yes" in text
     rows = {row.names[0]: row for row in misfit_rows(judgement)}
     assert set(rows) == {"county 3", "county 40"}
@@ -341,10 +347,15 @@ def test_the_method_proportion_is_told_apart():
     priors, X, ids, _ = two_classes(named(12), wrong=(2,))
     clf = StandIn(priors, method="proportion", hidden={**BETTER, "proportion": 0.01})
     judgement = judge(clf, X, ids)
-    assert verdict_of(judgement).headline == "Partly: trust the predicted shares, not the accuracy"
+    verdict = verdict_of(judgement)
+    assert verdict.headline.startswith(
+        "Partly: it predicts the shares of sets; single rows are not"
+    )
+    assert "the ecological fallacy" in verdict.reason
     text = Page(render_report(judgement)).text.replace("\xa0", " ")
-    assert "These numbers assume label shift" in text
-    assert "This estimate assumes label shift, which the method of this model does not." in text
+    assert "not shown: they assume label shift" in text
+    assert "and method proportion does not" in text
+    assert "AUC 0" not in text
     assert "No intervals are shown: the available ones assume label shift." in text
     entry = {e.set_id: e for e in judgement.evaluation.calibration}["county 2"]
     row = misfit_rows(judgement)[0]
@@ -357,7 +368,7 @@ def test_refined_shares_and_the_learning_curve_are_shown_only_if_there_are_any(
 ):
     assert "The loss on held-out rows was lowest in round 2" in good_page
     assert Page(good_page).count("svg") == 5
-    assert Page(misfit_page).count("svg") == 4
+    assert Page(misfit_page).count("svg") == 3  # no ROC curve
     refined = replace(
         misfit,
         evaluation=None,
@@ -482,7 +493,7 @@ def test_a_browser_shows_the_page_and_asks_nobody(
     assert [url for url in requests if not url.startswith("data:")] == [path.as_uri()]
     assert complaints == []
     drawings = page.locator("svg").all()
-    assert len(drawings) == 6
+    assert len(drawings) == 5
     for drawing in drawings:
         box = drawing.bounding_box()
         assert box["width"] > 200

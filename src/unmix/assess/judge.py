@@ -19,7 +19,7 @@ from unmix.assess.prevalence import Prevalence, prevalence
 from unmix.core.assumptions import Assumption
 from unmix.data.priors import Priors, match_sets
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.choose import BASELINE, LEAST_SETS, hides_sets
+from unmix.learn.choose import BASELINE, LEAST_SETS, Gain, hides_sets
 from unmix.learn.estimator import SetClassifier
 
 __all__ = [
@@ -60,6 +60,8 @@ class Judgement:
     target_prior : float or tuple of K floats
     leave_sets_out : dict
         Method, and 'baseline', -> RMS error of the predicted share of held-out sets; may be empty.
+    gains : dict
+        Method -> its gain over guessing on held-out sets; may be empty.
     set_ids : tuple of str
     stated_priors, refined_priors : tuple
         One per set; the same if they were not estimated along with the model.
@@ -87,6 +89,7 @@ class Judgement:
     classes: tuple[str, ...]
     target_prior: Share
     leave_sets_out: dict[str, float]
+    gains: dict[str, Gain]
     set_ids: tuple[str, ...]
     stated_priors: tuple[Share, ...]
     refined_priors: tuple[Share, ...]
@@ -98,6 +101,17 @@ class Judgement:
     evaluation: Evaluation | None
     histograms: tuple[ScoreHistogram, ...]
     history: tuple[dict[str, float], ...]
+
+    @property
+    def rates_hold(self) -> bool:
+        """Whether accuracy, AUC and rates may be shown that assume label shift.
+
+        Only if the method assumes it and the sets do not contradict it.
+        """
+        if self.evaluation is None or not self.assumption.set_posterior:
+            return False
+        test = self.evaluation.fit_test
+        return not test.p_value < test.level
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
@@ -241,6 +255,7 @@ def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = 
         classes=tuple(str(c) for c in clf.classes_),
         target_prior=_frozen(_target(clf)),
         leave_sets_out=dict(clf.leave_sets_out_),
+        gains=dict(clf.gains_),
         set_ids=tuple(str(i) for i in clf.set_ids_),
         stated_priors=tuple(_frozen(p) for p in clf.stated_priors_.values()),
         refined_priors=tuple(_frozen(p) for p in clf.set_priors_.values()),
@@ -325,15 +340,17 @@ def _summarise(
     errors = clf.leave_sets_out_
     if errors:
         ours, baseline = errors[clf.method_], errors[BASELINE]
-        better = ours < baseline
-        believable &= better
+        gain = clf.gains_[clf.method_]
+        believable &= gain.shown
         sentences.append(
             f"On held-out sets the RMS error of the predicted share is {ours:.3f}; guessing the "
-            f"average share gives {baseline:.3f}"
+            f"average share gives {baseline:.3f}. The gain over guessing is {gain.z:.1f} standard "
+            "errors"
             + (
                 ", so the model beats guessing."
-                if better
-                else ", so these sets cannot answer the question. Do not use this model."
+                if gain.shown
+                else f", less than the {gain.threshold:.1f} that would show it: these sets cannot "
+                "answer the question. Do not use this model."
             )
         )
     elif clf.set_priors is None or not hides_sets(
@@ -368,8 +385,13 @@ def _summarise(
             "Its accuracy cannot be estimated without labels: the estimates that need no labels "
             "assume label shift, and this method does not."
         )
+    elif rejected:
+        sentences.append(
+            "Its accuracy is not shown: the estimates that need no labels assume label shift, and "
+            "the sets contradict it."
+        )
+        believable = False
     else:
         sentences.append(text + ", estimated without labels.")
-        believable &= not rejected
     sentences.append(test.verdict)
     return tuple(sentences), bool(believable)

@@ -224,7 +224,15 @@ def fit(
     for warning in caught:
         click.echo(f"warning: {warning.message}", err=True)
     if as_json:
-        keys = ("method", "model", "target_prior", "leave_sets_out", "believable", "sentences")
+        keys = (
+            "method",
+            "model",
+            "target_prior",
+            "leave_sets_out",
+            "gains",
+            "believable",
+            "sentences",
+        )
         record = {key: plain(getattr(judgement, key)) for key in keys}
         record["worth_in_labels"] = judgement.diagnosis.worth_in_labels
         record["set_priors"] = dict(zip(judgement.set_ids, judgement.refined_priors, strict=True))
@@ -240,6 +248,11 @@ def fit(
     if judgement.leave_sets_out:
         errors = ", ".join(f"{k} {v:.3f}" for k, v in judgement.leave_sets_out.items())
         click.echo(f"RMS error of the predicted share on held-out sets: {errors}.")
+        for name, gain in judgement.gains.items():
+            click.echo(
+                f"{name:12} gain over guessing {gain.gain:+.2f} +- {gain.error:.2f}, "
+                f"z {gain.z:.1f} ({gain.threshold:.1f} is needed)"
+            )
     click.echo(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
 
 

@@ -140,10 +140,15 @@ def evaluate(
     with about_rows(rows, frame):
         features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
+    rejected = result.fit_test.p_value < result.fit_test.level
+    hold = clf.method_row_.assumption.set_posterior and not rejected
     if as_json:
-        click.echo(json.dumps(result.to_dict()))
+        record = result.to_dict() | {"rates_hold": hold}
+        if not hold:  # they would assume what is not so
+            record |= dict.fromkeys((*RATES, "roc", "confusion"))
+        click.echo(json.dumps(record))
         return
-    _print_evaluation(result, clf.classes_)
+    _print_evaluation(result, clf.classes_, hold=hold)
 
 
 @main.command()
@@ -209,22 +214,31 @@ def _scores(clf: UnmixClassifier, frame: pd.DataFrame, kept: list[str]) -> pd.Da
     return scored
 
 
-def _print_evaluation(result: Evaluation, classes: Any) -> None:
-    """Print the numbers, with labels beside them if there are any, and the verdict."""
+RATES = ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr")
+
+
+def _print_evaluation(result: Evaluation, classes: Any, *, hold: bool) -> None:
+    """Print the numbers, with labels beside them if there are any, and the verdict.
+
+    Numbers that need no labels only if what they assume holds.
+    """
     from unmix.data.wording import listed
 
     labeled = result.labeled
     beside = "" if labeled is None else "  with labels"
     click.echo(f"{result.rows:,} rows in {result.num_sets:,} sets; 95 % intervals.")
     click.echo(f"{'':18} without labels{'':12}{beside}")
-    for name in ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr"):
+    for name in RATES:
         estimate = getattr(result, name)
         if estimate is None:
             continue
         known = "" if labeled is None else f"  {getattr(labeled, name):.3f}"
         interval = f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
-        click.echo(f"{name.replace('_', ' '):18} {interval:26}{known}")
-    if result.confusion is not None:
+        shown = interval if hold else "not shown"
+        click.echo(f"{name.replace('_', ' '):18} {shown:26}{known}")
+    if not hold:
+        click.echo("Not shown: numbers without labels, which assume label shift; it does not hold.")
+    if result.confusion is not None and hold:
         click.echo("share of each prediction (column) in each class (row):")
         for name, row in zip(classes, result.confusion.value, strict=True):
             click.echo(f"{name!s:18} " + "  ".join(f"{value:.3f}" for value in row))

@@ -60,7 +60,8 @@ def pictures_of(judgement: Judgement) -> list[Picture]:
     evaluation = judgement.evaluation
     if evaluation is not None:
         found.append(_shares(judgement, evaluation))
-        found += _roc_or_confusion(judgement, evaluation)
+        if judgement.rates_hold:
+            found += _roc_or_confusion(judgement, evaluation)
     if judgement.histograms:
         found.append(_histograms(judgement))
     if judgement.leave_sets_out:

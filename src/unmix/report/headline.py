@@ -9,12 +9,13 @@ import math
 from dataclasses import dataclass
 
 from unmix.assess.judge import Judgement
-from unmix.learn.choose import BASELINE, LEAST_SETS
+from unmix.learn.choose import LEAST_SETS
 
 __all__ = ["Verdict", "beats_guessing", "is_rejected", "verdict_of"]
 
 
 TOO_WIDE = 0.5  # an interval of the accuracy that says next to nothing
+LARGE_EFFECT = 1.0  # of sets on log-odds, beyond which they differ by more than their rows
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,13 @@ def verdict_of(judgement: Judgement) -> Verdict:
                 "Do not trust the numbers below until you know which sets differ, and why.",
             )
         return Verdict("no", "No: do not trust these numbers", "")
-    if not judgement.assumption.set_posterior and rejected:
+    missing = _unchecked(judgement)
+    if not judgement.assumption.set_posterior and beats_guessing(judgement):
         return Verdict(
             "partly",
-            "Partly: trust the predicted shares, not the accuracy",
-            "Shares of held-out sets are predicted better than by guessing. The accuracy below "
-            "assumes label shift, and these sets are not consistent with it.",
+            "Partly: it predicts the shares of sets; single rows are not checked",
+            _fallacy(judgement),
         )
-    missing = _unchecked(judgement)
     if missing:
         return Verdict(
             "partly",
@@ -74,6 +74,23 @@ def verdict_of(judgement: Judgement) -> Verdict:
     )
 
 
+def _fallacy(judgement: Judgement) -> str:
+    """Say what no score without labels can find where label shift is not shown."""
+    gain = judgement.gains.get(judgement.method)
+    large = gain is not None and gain.tau > LARGE_EFFECT
+    return (
+        "Shares of held-out sets are predicted better than by guessing. That rows of one set are "
+        "told apart as well cannot be seen without labels: if the sets are made by a cause that is "
+        "not among the features, they may not be (the ecological fallacy). "
+        + (
+            "Here the sets differ much by what the features do not explain, which is a warning. "
+            if large
+            else ""
+        )
+        + "A handful of labels settles it: unmix evaluate --labels."
+    )
+
+
 def is_rejected(judgement: Judgement) -> bool:
     """Return whether the test of label shift was made and failed."""
     if judgement.evaluation is None:
@@ -84,10 +101,8 @@ def is_rejected(judgement: Judgement) -> bool:
 
 def beats_guessing(judgement: Judgement) -> bool | None:
     """Return whether held-out sets are predicted better than by guessing, None if not tried."""
-    errors = judgement.leave_sets_out
-    if judgement.method not in errors or BASELINE not in errors:
-        return None
-    return errors[judgement.method] < errors[BASELINE]
+    gain = judgement.gains.get(judgement.method)
+    return None if gain is None else gain.shown
 
 
 def _unchecked(judgement: Judgement) -> list[str]:

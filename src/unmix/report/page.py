@@ -6,6 +6,7 @@ users gave are escaped by the template engine wherever they stand.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +18,14 @@ from unmix.assess.judge import Judgement
 from unmix.report.figures import pictures_of
 from unmix.report.headline import is_rejected, verdict_of
 from unmix.report.number_words import clean, percent_level, share_words
-from unmix.report.report_tables import MOST_ROWS, fact_rows, left_out, misfit_rows, number_rows
+from unmix.report.report_tables import (
+    MOST_ROWS,
+    NumberRow,
+    fact_rows,
+    left_out,
+    misfit_rows,
+    number_rows,
+)
 
 __all__ = ["environment", "render_report"]
 
@@ -57,7 +65,7 @@ def render_report(
             judgement=judgement,
             evaluation=evaluation,
             verdict=verdict_of(judgement),
-            numbers=[] if evaluation is None else number_rows(evaluation, judgement.classes),
+            numbers=_numbers(judgement),
             level="" if evaluation is None else percent_level(evaluation.confidence),
             facts=fact_rows(judgement),
             rejected=is_rejected(judgement),
@@ -67,6 +75,17 @@ def render_report(
             target=share_words(judgement.target_prior, judgement.classes),
         )
     )
+
+
+def _numbers(judgement: Judgement) -> list[NumberRow]:
+    """Return the rows of the table: estimates only where what they assume was tested and stands."""
+    evaluation = judgement.evaluation
+    if evaluation is None or not (judgement.rates_hold or evaluation.labeled):
+        return []
+    rows = number_rows(evaluation, judgement.classes)
+    if judgement.rates_hold:
+        return rows
+    return [replace(row, value="", interval="not shown", bar=None, inside=None) for row in rows]
 
 
 @cache

@@ -60,7 +60,7 @@ class NumberRow:
     meaning: str
     value: str
     interval: str
-    bar: tuple[float, float, float]
+    bar: tuple[float, float, float] | None
     """Left end, width and value in percent, for the bar that shows the interval."""
     labeled: str = ""
     inside: bool | None = None
