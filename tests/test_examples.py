@@ -101,7 +101,10 @@ def check_text(found):
     value = {name: float(text.rstrip("%")) for name, text in found.items() if is_number(text)}
     assert value["held_out"] < 0.5 * value["guess"] < value["ssc"]
     assert value["hits"] > 3 * value["random"]
-    assert value["promised"] > value["hits"] + 10
+    assert value["hits"] < value["promised"] < value["hits"] + 20  # too high, no longer by 44
+    assert value["brier"] < value["brier_new"] < value["brier_share"]
+    assert value["auc"] < value["auc_known"]
+    assert value["z"] > 3
     assert value["auc_share"] + 0.02 < value["auc"] < value["auc_lines"] < value["auc_trees"]
     assert value["between"] > 1.5 * value["within"]
     assert found["sets_inside"] == "0 of 5"
