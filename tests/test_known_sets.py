@@ -3,10 +3,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from sklearn.metrics import roc_auc_score
 
 from test_estimator import label_shift
 from unmix import UnmixClassifier
+from unmix.cli import main
 from unmix.core.set_effects import new_set_probability
 from unmix.data.priors import Priors
 from unmix.errors import InputError
@@ -143,3 +145,36 @@ def test_trees_and_networks_learn_with_set_effects(model):
     clf = UnmixClassifier(priors, **options).fit(x, sets)
     assert roc_auc_score(labels, clf.decision_function(x)) > 0.7
     assert brier(clf.predict_proba(x, sets=sets), labels) < brier(clf.predict_proba(x), labels)
+
+
+def test_the_command_predicts_for_known_sets_and_by_a_threshold(tmp_path):
+    x, sets, _, priors = natural_sets(num_sets=30, rows=60)
+    rows, rates = tmp_path / "rows.csv", tmp_path / "rates.csv"
+    x.assign(region=sets).to_csv(rows, index=False)
+    pd.Series(priors, name="share").rename_axis("region").to_csv(rates)
+    clf = UnmixClassifier(priors, **SET_EFFECTS).fit(x, sets)
+    clf.save(tmp_path / "model")
+
+    def predicted(*options):
+        out = tmp_path / "scored.csv"
+        args = ["predict", str(tmp_path / "model"), str(rows), "-o", str(out), *options]
+        done = CliRunner().invoke(main, args)
+        return done, pd.read_csv(out) if done.exit_code == 0 else None
+
+    _, found = predicted("--sets", "region", "--threshold", "0.3")
+    expected = clf.predict_proba(x, sets=sets)[:, 1]
+    np.testing.assert_allclose(found["probability"], expected, atol=1e-9)
+    assert (found["prediction"] == (expected >= 0.3)).all()
+    newer = {name: min(1.0, share + 0.1) for name, share in priors.items()}
+    pd.Series(newer, name="share").rename_axis("region").to_csv(rates)
+    _, moved = predicted("--sets", "region", "--priors", str(rates))
+    assert moved["probability"].mean() > found["probability"].mean() + 0.05
+    for options, words in (
+        (("--priors", str(rates)), "say with --sets"),
+        (("--sets", "region", "--target-prior", "0.2"), "give one of them"),
+        (("--sets", "place"), "has no column 'place'"),
+    ):
+        done, _ = predicted(*options)
+        assert done.exit_code == 2
+        assert words in done.stderr
+        assert done.stderr.count("\n") == 1

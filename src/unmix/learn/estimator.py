@@ -181,27 +181,21 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             out.
         """
         if sets is None:
-            logits, tau = self.decision_function(X), self.learner_.tau
-        else:
-            logits, tau = self._known_set_logits(X, sets, set_priors), 0.0
-        if logits.ndim == 2:
-            return new_set_probability(logits, tau)
-        positive = new_set_probability(logits, tau)
-        return np.stack((new_set_probability(-logits, tau), positive), axis=1)
-
-    def _known_set_logits(self, X: Any, sets: Any, set_priors: Any) -> Array:
-        """Return logits of rows in sets whose shares are known."""
+            return _probabilities(self.decision_function(X), self.learner_.tau)
         check_is_fitted(self)
+        logits = self.logits_at(X, self.learner_.base_prior)
+        return self.known_set_proba(logits, sets, set_priors)
+
+    def known_set_proba(self, logits: Array, sets: Any, set_priors: Any = None) -> Array:
+        """Do the same for rows of known sets by their logits at the learner's base prior."""
         if set_priors is None:
             priors = Priors(self.set_ids_, self.learner_.set_priors, source="the model")
         else:
             priors = self.in_class_order(Priors.of(set_priors))
         set_index, _ = match_sets(sets, priors, unused="keep")
-        base = self.learner_.base_prior
-        logits = self.logits_at(X, base)
         _check_lengths(len(logits), set_index)
-        assumption = self.method_row_.assumption
-        return assumption.known_set(logits, set_index, priors.set_priors.matrix, base)
+        rule, base = self.method_row_.assumption.known_set, self.learner_.base_prior
+        return _probabilities(rule(logits, set_index, priors.set_priors.matrix, base), 0.0)
 
     def in_class_order(self, priors: Priors) -> Priors:
         """Return the user's priors with the classes in the order of the model."""
@@ -436,6 +430,14 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if set(names) != set(target_prior):
             raise InputError(f"target_prior must give a share for each class: {names}")
         return [float(target_prior[name]) for name in names]
+
+
+def _probabilities(logits: Array, tau: float) -> Array:
+    """Return the probability of each class (n, K), averaged over a set effect of size tau."""
+    if logits.ndim == 2:
+        return new_set_probability(logits, tau)
+    pair = (new_set_probability(-logits, tau), new_set_probability(logits, tau))
+    return np.stack(pair, axis=1)
 
 
 def _check_lengths(num_rows: int, set_index: Array) -> None:
