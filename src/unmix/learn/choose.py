@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm, t
@@ -63,6 +63,7 @@ LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
 ENOUGH_SETS = 200  # to score by; more would only take longer
 SETS_FOR_STRENGTH = 10  # fewer cannot choose the strength of a penalty
+STEPS_TO_SCORE = 50  # of a linear fit that is only compared with others, from a warm start
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ def score_on_sets(
     *,
     categorical: Sequence[int] = (),
     folds: int = 5,
-    max_rows: int = 50_000,
+    max_rows: int = 20_000,
     seed: int = 0,
 ) -> list[Scored]:
     """Hide sets in turn and score how well each setup predicts their stated shares.
@@ -275,8 +276,9 @@ def score_on_sets(
     Formula: the log density of the stated share of a hidden set given its rows, under the
     assumption of the method (`unmix.core.share_density`), minus that of a baseline that knows no
     rows; mean and standard error over sets. A linear model without a strength is fitted with
-    several, and gets the strongest whose score is within a standard error of the best, paired over
-    sets. Hidden sets with fewer than 20 rows are taken together with others of similar shares.
+    several, down to where two in turn are no better, and gets the strongest whose score is within
+    a standard error of the best, paired over sets. Hidden sets with fewer than 20 rows are taken
+    together with others of similar shares.
 
     Parameters
     ----------
@@ -301,37 +303,57 @@ def score_on_sets(
     present = first.set_sizes.nonzero()[0]
     if len(present) < LEAST_SETS:
         return []
-    paths = [_strengths(setup, len(present)) for setup in setups]
-    kept_residuals: list[list[list[ShareResiduals]]] = [[[] for _ in path] for path in paths]
-    squares = [[0.0] * len(path) for path in paths]
-    baseline, baseline_square = [], 0.0
     matrix = first.set_priors.matrix
-    # Two classes have one share each: the other is its complement, not a second error.
-    columns = slice(1, 2) if matrix.shape[1] == 2 else slice(None)
-    for hidden in _folds(matrix, present, min(folds, len(present)), rng):
-        fold = _Fold(first, hidden)
+    folds_of = _folds(matrix, present, min(folds, len(present)), rng)
+    hidden_sets = [_Fold(first, hidden) for hidden in folds_of]
+    without_rows, _ = log_density(join_residuals(*[fold.baseline() for fold in hidden_sets]))
+    squares = sum(fold.square_error(fold.pooled) for fold in hidden_sets)
+    baseline_error = float(np.sqrt(squares / len(first)))
+    scored = []
+    for setup in setups:
+        view, path = views[setup.model_name], _strengths(setup, len(present))
         try:
-            for path, residuals, square in zip(paths, kept_residuals, squares, strict=True):
-                learner = None
-                for k, setup in enumerate(path):
-                    learner = fold.fitted(views[setup.model_name], setup, learner, categorical)
-                    shares, found = fold.predicted(views[setup.model_name], setup, learner)
-                    residuals[k].append(found)
-                    square[k] += fold.square_error(shares, columns) / len(first)
+            tried = _scores_of(path, view, hidden_sets, categorical)
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return []
-        baseline.append(fold.baseline())
-        baseline_square += fold.square_error(fold.pooled, columns) / len(first)
-    without_rows, _ = log_density(join_residuals(*baseline))
-    scored = []
-    for path, residuals, square in zip(paths, kept_residuals, squares, strict=True):
-        scores = [log_density(join_residuals(*parts)) for parts in residuals]
-        densities = np.stack([density for density, _ in scores])
-        k = _strongest(densities)
-        gain = _gain(densities[k] - without_rows, scores[k][1], len(setups))
-        errors = (float(np.sqrt(value)) for value in (square[k], baseline_square))
-        scored.append(Scored(path[k], gain, *errors))
+        k = _strongest(np.stack([entry.density for entry in tried]))
+        gain = _gain(tried[k].density - without_rows, tried[k].tau, len(setups))
+        scored.append(Scored(path[k], gain, tried[k].share_error, baseline_error))
     return scored
+
+
+class _Tried(NamedTuple):
+    """How well a setup predicts the held-out sets of all folds."""
+
+    density: Array
+    """Log density of the stated share of each set (m,)."""
+    tau: float
+    share_error: float
+
+
+def _scores_of(
+    path: Sequence[Setup], view: UnlabeledSets, folds: Sequence[_Fold], categorical: Sequence[int]
+) -> list[_Tried]:
+    """Fit each setup of a path to every fold, until two in turn were no better than the best."""
+    learners: list[Learner | None] = [None] * len(folds)
+    tried: list[_Tried] = []
+    best, worse = -np.inf, 0
+    for setup in path:
+        residuals, squares = [], 0.0
+        for f, fold in enumerate(folds):
+            learner = fold.fitted(view, setup, learners[f], categorical)
+            shares, found = fold.predicted(view, setup, learner)
+            learners[f] = learner
+            residuals.append(found)
+            squares += fold.square_error(shares)
+        density, tau = log_density(join_residuals(*residuals))
+        tried.append(_Tried(density, tau, float(np.sqrt(squares / len(view)))))
+        mean = float(np.nanmean(density))
+        worse = worse + 1 if mean <= best else 0
+        best = max(best, mean)
+        if worse == 2:
+            break
+    return tried
 
 
 class _Fold:
@@ -354,7 +376,13 @@ class _Fold:
     ) -> Learner:
         """Fit to the sets that are not hidden, from where a stronger penalty ended."""
         start = None if before is None else before.fit
-        return fit_learner(_only(view, ~self.mask), setup, categorical=categorical, start=start)
+        return fit_learner(
+            _only(view, ~self.mask),
+            setup,
+            categorical=categorical,
+            start=start,
+            max_iter=STEPS_TO_SCORE,
+        )
 
     def predicted(
         self, view: UnlabeledSets, setup: Setup, learner: Learner
@@ -370,8 +398,10 @@ class _Fold:
         """Return the residuals of the answer that knows no rows."""
         return baseline_residuals(self.truth, self.rows, log_ratios(self.seen).mean(axis=0))
 
-    def square_error(self, shares: Array, columns: slice) -> float:
+    def square_error(self, shares: Array) -> float:
         """Return the squared error of predicted shares, summed over rows."""
+        # Two classes have one share each: the other is its complement, not a second error.
+        columns = slice(1, 2) if self.truth.shape[1] == 2 else slice(None)
         return float(self.rows @ ((shares - self.truth)[:, columns] ** 2).sum(axis=1))
 
 

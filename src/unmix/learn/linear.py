@@ -281,6 +281,7 @@ def _fit_model(
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     start: LinearFit | None = None,
+    max_iter: int = MAX_ITER,
     **_: Any,
 ) -> Learner:
     """Fit by L-BFGS, its regularisation chosen without labels if it is not given."""
@@ -296,6 +297,7 @@ def _fit_model(
         progress=progress,
         checkpoint=checkpoint,
         start=start,
+        max_iter=max_iter,
     )
     refined = fit.set_priors is not sets.set_priors
     return Learner(replace(setup, l2=l2), fit, fit.base_prior, fit.set_priors, [], refined)
