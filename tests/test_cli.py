@@ -95,7 +95,7 @@ def test_the_demo_beats_chance_and_draws_its_picture(tmp_path):
     result = run("demo", "--output", str(tmp_path / "out"))
     assert result.exit_code == 0
     assert "Test error without a single label" in result.output
-    assert "worth about" in result.output
+    assert "effective number of labels is about" in result.output
     picture = (tmp_path / "out" / "learning-curve.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 5_000

@@ -169,5 +169,5 @@ def demo(output: str, seed: int, as_json: bool) -> None:
     click.echo(f"{rows:,} digits in 10 sets; only the share of even digits in each set is known.")
     click.echo(f"Test error without a single label: {100 * ours['test_error']:.1f} %")
     click.echo(f"Test error with all {rows:,} labels:  {100 * labeled['test_error']:.1f} %")
-    click.echo(f"The sets are worth about {worth:,.0f} labels.")
+    click.echo(f"The effective number of labels is about {worth:,.0f}.")
     click.echo(f"Learning curves: {picture}")
