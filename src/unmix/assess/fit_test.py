@@ -88,6 +88,16 @@ class FitTest:
     sets: tuple[SetMisfit, ...]
     verdict: str
 
+    @property
+    def rejected(self) -> bool:
+        """Whether the test was made and speaks against label shift."""
+        return bool(self.p_value < self.level)
+
+    @property
+    def stands(self) -> bool:
+        """Whether the test was made and does not speak against label shift."""
+        return bool(self.p_value >= self.level)
+
 
 def score_bins(logits: FloatArray) -> IntArray:
     """Cut the scores into bins: quartiles of one logit, the largest of K logits (n,)."""

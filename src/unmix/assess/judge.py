@@ -106,17 +106,19 @@ class Judgement:
     def rates_hold(self) -> bool:
         """Whether accuracy, AUC and rates may be shown that assume label shift.
 
-        Only if the method assumes it and the sets do not contradict it.
+        Only if the method assumes it, and it was tested and stands.
         """
-        if self.evaluation is None or not self.assumption.set_posterior:
-            return False
-        test = self.evaluation.fit_test
-        return not test.p_value < test.level
+        return self.evaluation is not None and rates_hold(self.assumption, self.evaluation)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
         values: dict[str, Any] = plain(replace(self, assumption=self.assumption.name))  # type: ignore[arg-type]
         return values
+
+
+def rates_hold(assumption: Assumption, evaluation: Evaluation) -> bool:
+    """Say whether numbers that assume label shift may be shown: it is assumed, tested and stands."""
+    return assumption.set_posterior and evaluation.fit_test.stands
 
 
 def evaluate_classifier(
@@ -379,18 +381,22 @@ def _summarise(
     if auc is not None:
         text += f" and its AUC {auc.value:.2f} ({auc.low:.2f} to {auc.high:.2f})"
     test = evaluation.fit_test
-    rejected = bool(test.p_value < test.level)
     if not assumption.set_posterior:
         sentences.append(
             "Its accuracy cannot be estimated without labels: the estimates that need no labels "
             "assume label shift, and this method does not."
         )
-    elif rejected:
+    elif test.rejected:
         sentences.append(
             "Its accuracy is not shown: the estimates that need no labels assume label shift, and "
             "the sets contradict it."
         )
         believable = False
+    elif not test.stands:
+        sentences.append(
+            "Its accuracy is not shown: the estimates that need no labels assume label shift, and "
+            "that could not be tested here."
+        )
     else:
         sentences.append(text + ", estimated without labels.")
     sentences.append(test.verdict)

@@ -153,7 +153,7 @@ def evaluate(
 
     With --labels, the same metrics computed from the labels are printed beside them.
     """
-    from unmix.assess.judge import evaluate_classifier
+    from unmix.assess.judge import evaluate_classifier, rates_hold
     from unmix.classifier import UnmixClassifier
     from unmix.data.priors import read_rates
     from unmix.data.tables import read_rows
@@ -171,8 +171,7 @@ def evaluate(
     with about_rows(rows, frame):
         features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
-    rejected = result.fit_test.p_value < result.fit_test.level
-    hold = clf.method_row_.assumption.set_posterior and not rejected
+    hold = rates_hold(clf.method_row_.assumption, result)
     if as_json:
         record = result.to_dict() | {"rates_hold": hold}
         if not hold:  # they would assume what is not so
@@ -309,7 +308,10 @@ def _print_evaluation(result: Evaluation, classes: Any, *, hold: bool) -> None:
         shown = interval if hold else "not shown"
         click.echo(f"{name.replace('_', ' '):18} {shown:26}{known}")
     if not hold:
-        click.echo("Not shown: numbers without labels, which assume label shift; it does not hold.")
+        click.echo(
+            "Not shown: numbers without labels, which assume label shift; it does not hold "
+            "or was not tested."
+        )
     if result.confusion is not None and hold:
         click.echo("share of each prediction (column) in each class (row):")
         for name, row in zip(classes, result.confusion.value, strict=True):

@@ -41,7 +41,6 @@ __all__ = ["ROWS", "LinearFit", "choose_l2", "fit_linear"]
 
 Splits = list[tuple[UnlabeledSets, UnlabeledSets]]
 
-L2_CANDIDATES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 MAX_ITER = 200
 CHOICE_ROWS = 50_000
 CHOICE_FOLDS = 5
@@ -137,7 +136,7 @@ def choose_l2(
     *,
     method: str | Method,
     rng: np.random.Generator,
-    candidates: Sequence[float] = L2_CANDIDATES,
+    candidates: Sequence[float] | None = None,
 ) -> float:
     """Choose the weight of the penalty without labels, on at most 50,000 rows.
 
@@ -149,7 +148,8 @@ def choose_l2(
         covariate shift the least error of the shares of sets that the fit did not see, each fifth
         hidden in turn.
     rng : Generator
-    candidates : sequence of float
+    candidates : sequence of float, optional
+        Those of the method if left out.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def choose_l2(
     if len(sets) > CHOICE_ROWS:
         _, sets = sets.hold_out(CHOICE_ROWS / len(sets), rng)
     splits, certain = rule.splits(sets, rng), np.zeros(sets.num_sets)
-    descending = sorted(candidates, reverse=True)
+    descending = sorted(candidates or learned_by.strengths, reverse=True)
     losses = [
         sum(rule.judge(_fit(kept, learned_by, l2, certain), hidden) for kept, hidden in splits)
         for l2 in descending

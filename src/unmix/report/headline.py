@@ -93,10 +93,7 @@ def _fallacy(judgement: Judgement) -> str:
 
 def is_rejected(judgement: Judgement) -> bool:
     """Return whether the test of label shift was made and failed."""
-    if judgement.evaluation is None:
-        return False
-    test = judgement.evaluation.fit_test
-    return test.p_value < test.level
+    return judgement.evaluation is not None and judgement.evaluation.fit_test.rejected
 
 
 def beats_guessing(judgement: Judgement) -> bool | None:
