@@ -117,7 +117,7 @@ class Judgement:
 
 
 def rates_hold(assumption: Assumption, evaluation: Evaluation) -> bool:
-    """Say whether numbers that assume label shift may be shown: it is assumed, tested and stands."""
+    """Say whether numbers that assume label shift may be shown: assumed, tested and it stands."""
     return assumption.set_posterior and evaluation.fit_test.stands
 
 
