@@ -104,6 +104,15 @@ class UnlabeledSets:
         source = None if self.source is None else self.source[chosen]
         return replace(self, x=self.x[chosen], set_index=self.set_index[chosen], source=source)
 
+    def take_sets(self, chosen: Array) -> UnlabeledSets:
+        """Return the chosen sets, with all their rows; one that is named twice is two sets."""
+        sizes = self.set_sizes[chosen]
+        index = np.repeat(np.arange(len(chosen)), sizes)
+        inside = np.arange(len(index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        first = np.cumsum(self.set_sizes)[chosen] - sizes
+        rows = np.argsort(self.set_index, kind="stable")[np.repeat(first, sizes) + inside]
+        return UnlabeledSets(self.x[rows], index, self.set_priors.take(chosen), self.target_prior)
+
     def hold_out(
         self, share: float, rng: np.random.Generator
     ) -> tuple[UnlabeledSets, UnlabeledSets]:

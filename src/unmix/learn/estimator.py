@@ -32,6 +32,7 @@ from unmix.learn.encoding import TableEncoder
 from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import fit_learner, model_row, move_logits
 from unmix.learn.network_size import check_hidden, hidden_for
+from unmix.learn.resampling import with_resamples
 from unmix.learn.training_rows import ImageEncoder, TrainingRows
 from unmix.progress import progress_bar
 
@@ -125,6 +126,13 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 progress=progress,
                 checkpoint=rows.checkpoint,
             )
+        if self.set_priors is not None:
+            self.learner_ = with_resamples(
+                rows.in_memory(row),
+                self.learner_,
+                thinned=rows.on_disk is not None and not row.in_memory,
+                seed=setup.seed,
+            )
         self.encoder_ = rows.encoder
         self.classes_ = self._class_names(priors)
         self.set_ids_ = priors.set_ids
@@ -162,9 +170,22 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def logits_at(self, X: Any, prior: Array) -> Array:
         """Return logits at a class prior (K,): (n,) for two classes, else (n, K)."""
         check_is_fitted(self)
-        frame = self._frame(X, reset=False)
+        logits = self.learner_.logits(self._view(X))
+        return move_logits(logits, self.learner_.base_prior, prior)
+
+    def resampled_logits(self, X: Any) -> Array:
+        """Return logits of fits to resampled sets at the learner's base prior.
+
+        They spread as far as another draw of sets would move the model: (R, n) for two classes,
+        else (R, n, K); R is 0 where no such fits were made.
+        """
+        check_is_fitted(self)
+        return self.learner_.resampled_logits(self._view(X))
+
+    def _view(self, X: Any) -> Array:
+        """Return rows as the model takes them."""
         view = getattr(self.encoder_, model_row(self.learner_.setup.model).view)
-        return move_logits(self.learner_.logits(view(frame)), self.learner_.base_prior, prior)
+        return np.asarray(view(self._frame(X, reset=False)))
 
     def predict_proba(self, X: Any, sets: Any = None, set_priors: Any = None) -> Array:
         """Return the probability of each class, (n, K).

@@ -62,10 +62,33 @@ class LinearFit:
     loss: float
     """The criterion and the penalties at the end."""
     converged: bool
+    resampled: tuple[tuple[FloatArray, FloatArray], ...] = ()
+    """Weights and bias of fits to resampled sets."""
 
     def logits(self, x: npt.ArrayLike) -> FloatArray:
         """Return the logits of rows (n, d): (n,), or (n, K) for K classes."""
         return np.asarray(np.asarray(x, dtype=np.float64) @ self.weights + self.bias)
+
+    def resampled_logits(self, x: npt.ArrayLike) -> FloatArray:
+        """Return the logits of the fits to resampled sets, (R, n) or (R, n, K)."""
+        rows = np.asarray(x, dtype=np.float64)
+        shape = (len(self.resampled), len(rows), *self.weights.shape[1:])
+        found = [rows @ weights + bias for weights, bias in self.resampled]
+        return np.asarray(found).reshape(shape)
+
+    def with_resamples(
+        self, fits: Sequence[LinearFit], *, average: bool, scale: float
+    ) -> LinearFit:
+        """Keep fits to resampled sets, spread by `scale`; with `average` take their mean."""
+        weights = np.stack([fit.weights for fit in fits])
+        bias = np.stack([fit.bias for fit in fits])
+        mean = weights.mean(axis=0), bias.mean(axis=0)
+        centre = mean if average else (self.weights, self.bias)
+        spread = [
+            (centre[0] + scale * (w - mean[0]), np.asarray(centre[1] + scale * (b - mean[1])))
+            for w, b in zip(weights, bias, strict=True)
+        ]
+        return replace(self, weights=centre[0], bias=np.asarray(centre[1]), resampled=tuple(spread))
 
     def facts(self) -> dict[str, Any]:
         """Return what a saved model needs besides the weights."""
@@ -74,6 +97,9 @@ class LinearFit:
     def weights_file(self) -> bytes:
         """Return the weights as a file."""
         arrays = {"weights": np.asarray(self.weights), "bias": np.atleast_1d(self.bias)}
+        if self.resampled:
+            weights, bias = zip(*self.resampled, strict=True)
+            arrays |= {"resampled_weights": np.stack(weights), "resampled_bias": np.stack(bias)}
         return bytes(save_arrays(arrays))
 
 
@@ -315,7 +341,18 @@ def _load(facts: dict[str, Any], weights: bytes, base_prior: FloatArray, priors:
         iterations=int(facts["iterations"]),
         loss=float(facts["loss"]),
         converged=bool(facts["converged"]),
+        resampled=_resampled(arrays),
     )
+
+
+def _resampled(arrays: dict[str, FloatArray]) -> tuple[tuple[FloatArray, FloatArray], ...]:
+    """Return the fits to resampled sets of a saved model; none in one of an older version."""
+    weights = arrays.get("resampled_weights", np.empty((0, *arrays["weights"].shape)))
+    bias = arrays.get("resampled_bias", np.empty((0, *weights.shape[2:])))
+    expected = (len(weights), *arrays["weights"].shape), (len(weights), *weights.shape[2:])
+    if (weights.shape, bias.shape) != expected:
+        raise ValueError(f"resampled weights of shape {weights.shape}, bias {bias.shape}")
+    return tuple((w, np.asarray(b)) for w, b in zip(weights, bias, strict=True))
 
 
 def _refuse(method: Method) -> str | None:
@@ -324,5 +361,14 @@ def _refuse(method: Method) -> str | None:
 
 
 ROWS = {
-    "linear": Model("linear", _fit_model, _load, _refuse, in_auto=True, penalised=True, cheap=True)
+    "linear": Model(
+        "linear",
+        _fit_model,
+        _load,
+        _refuse,
+        in_auto=True,
+        penalised=True,
+        cheap=True,
+        resamples=20,
+    )
 }

@@ -34,6 +34,7 @@ __all__ = [
     "model_row",
     "move_logits",
     "refuse_method",
+    "with_tau",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -95,6 +96,8 @@ class Model:
     """Whether a few more fits, without some of the sets, cost little."""
     checks_priors: bool = False
     """Whether it can ask rows held out about the stated priors while it learns."""
+    resamples: int = 0
+    """Fits to resampled sets that are made for the model's own error."""
     unit: str = "rows"
     """What its progress counts."""
 
@@ -146,6 +149,11 @@ class Learner:
     def logits(self, x: Array) -> Array:
         """Return logits, (n,) or (n, K), at the base prior."""
         return self.fit.logits(x)
+
+    def resampled_logits(self, x: Array) -> Array:
+        """Return those of fits to resampled sets, (R, n) or (R, n, K); R = 0 without such fits."""
+        of_fit = getattr(self.fit, "resampled_logits", None)
+        return np.empty((0, len(x))) if of_fit is None else np.asarray(of_fit(x))
 
 
 def model_row(model: str | nn.Module) -> Model:
@@ -216,10 +224,15 @@ def fit_learner(
         options["prior_errors"] = error or None
         return replace(row.fit(rows, setup, **options), noticed_error=error)
     learner = row.fit(rows, setup, check_priors=check_priors, **options)
-    part, risk = rows.part(0), method_named(setup.method).risk(sets.transition)
+    return with_tau(learner, rows.part(0))
+
+
+def with_tau(learner: Learner, sets: UnlabeledSets) -> Learner:
+    """Return the learner with the size of the set effect in these rows, if its method has one."""
+    risk = method_named(learner.setup.method).risk(sets.transition)
     if not isinstance(risk, SetEffectRisk):
         return learner
-    return replace(learner, tau=risk.tau(learner.logits(part.x), part.set_index))
+    return replace(learner, tau=risk.tau(learner.logits(sets.x), sets.set_index))
 
 
 def move_logits(logits: Array, from_prior: Array, to_prior: Array) -> Array:

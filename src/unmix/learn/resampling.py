@@ -1,0 +1,82 @@
+"""Resampled sets: how far another draw of the sets would have moved the model.
+
+Sets are drawn with replacement, as many as there are, and the model is fitted to each draw, from
+where the fit to all sets ended. The spread of these fits is the model's own error, for intervals.
+Where every set has an effect of its own, their average is the better model: it depends less on the
+few sets with large effects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from unmix.data.sets import UnlabeledSets, held_out_rows
+from unmix.errors import IdentifiabilityError
+from unmix.learn.methods import method_named
+from unmix.learn.models import Learner, fit_learner, model_row, with_tau
+
+__all__ = ["with_resamples"]
+
+Array = np.ndarray[Any, Any]
+
+LEAST_SETS = 6  # of fewer, most draws are alike
+MOST_ROWS = 20_000  # for each draw; of a larger table each set lends some of its rows
+LEAST_ROWS = 20  # of a set that is thinned; below it whole sets are left out
+STEPS = 30  # of a linear fit, from a warm start
+
+
+def with_resamples(sets: UnlabeledSets, learner: Learner, *, thinned: bool, seed: int) -> Learner:
+    """Return the learner with fits to resampled sets, as many as its model's row asks for.
+
+    Parameters
+    ----------
+    sets : UnlabeledSets
+        The rows of training as the model takes them, or a sample of them.
+    learner : Learner
+        Fitted to all sets.
+    thinned : bool
+        Whether `sets` is only a sample of what the learner was fitted to.
+    seed : int
+    """
+    draws = model_row(learner.setup.model).resamples
+    present = np.flatnonzero(sets.set_sizes)
+    if draws == 0 or len(present) < LEAST_SETS:
+        return learner
+    rng = np.random.default_rng([seed, 7])
+    used = _thinned(sets, present, rng)
+    thinned = thinned or used is not sets
+    kept = np.flatnonzero(used.set_sizes)
+    stated = replace(used, set_priors=learner.set_priors)
+    fits = []
+    for _ in range(draws):
+        try:
+            drawn = rng.choice(kept, len(kept))
+            fits.append(
+                fit_learner(
+                    stated.take_sets(drawn), learner.setup, start=learner.fit, max_iter=STEPS
+                ).fit
+            )
+        except IdentifiabilityError:  # the same share over and over
+            continue
+    if len(fits) < 2:
+        return learner
+    # Fewer sets than there are spread more, in proportion to the root of their number.
+    scale = float(np.sqrt(len(kept) / len(present)))
+    average = not (thinned or method_named(learner.setup.method).assumption.set_posterior)
+    fit: Any = learner.fit  # of a model whose row asks for resamples
+    joined = fit.with_resamples(fits, average=average, scale=scale)
+    return with_tau(replace(learner, fit=joined), sets)
+
+
+def _thinned(sets: UnlabeledSets, present: Array, rng: np.random.Generator) -> UnlabeledSets:
+    """Return at most about `MOST_ROWS` rows: some of each set, or some sets if they are small."""
+    if len(sets) <= MOST_ROWS:
+        return sets
+    share = MOST_ROWS / len(sets)
+    if share * len(sets) / len(present) >= LEAST_ROWS:
+        return sets.rows(held_out_rows(sets.set_index, share, rng))
+    wanted = max(LEAST_SETS, int(share * len(present)))
+    return sets.rows(np.isin(sets.set_index, rng.permutation(present)[:wanted]))
