@@ -8,6 +8,8 @@ from scipy.integrate import quad
 
 import reference_counts as literal
 from unmix.core.set_effects import (
+    best_effect_nll,
+    effect_size,
     fit_tau,
     inside_shares,
     known_set_offsets,
@@ -205,6 +207,28 @@ def test_tau_of_drawn_sets_is_found_from_their_offsets():
     offsets, slopes, totals = total_variances(z, index, shares, 0.0)
     assert totals == pytest.approx(1 / (100 * slopes))
     assert fit_tau(offsets, totals) == pytest.approx(0.8, abs=0.1)
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_value_at_the_best_tau_has_the_gradient_of_the_least_value(num_classes):
+    rng = np.random.default_rng(3)
+    z, index, shares = draw(rng, 8, 30) if num_classes == 2 else draw_classes(rng, 8, 30, 3)
+    values, gradient, tau = best_effect_nll(z, index, shares, np.full(shares.shape, 2.0))
+    assert tau > 0.1
+
+    def least(logits):
+        grid = tau * np.exp(np.linspace(-0.5, 0.5, 201))
+        noise = np.full(shares.shape, 2.0)
+        return min(set_effect_nll(logits, index, shares, t, noise)[0].sum() for t in grid)
+
+    assert values.sum() <= least(z) + 1e-9
+    step = rng.normal(size=z.shape)
+    up, down = (
+        best_effect_nll(z + e * step, index, shares, np.full(shares.shape, 2.0))[0].sum()
+        for e in (1e-5, -1e-5)
+    )
+    assert (gradient * step).sum() == pytest.approx((up - down) / 2e-5, rel=1e-5)
+    assert best_effect_nll(z, index, shares)[2] == effect_size(z, index, shares)
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.5, 2.0])

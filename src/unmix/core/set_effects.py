@@ -32,8 +32,10 @@ from unmix.core.tilts import (
 from unmix.errors import InputError
 
 __all__ = [
+    "best_effect_nll",
     "effect_size",
     "fit_tau",
+    "independent",
     "inside_shares",
     "known_set_offsets",
     "new_set_probability",
@@ -148,12 +150,30 @@ def set_effect_nll(
     by_log_tau : (m,)
         Derivative of each value by log tau.
     """
+    return _nll(_moments(logits, set_index, shares, variances), _checked_tau(tau))
+
+
+def best_effect_nll(
+    logits: npt.ArrayLike,
+    set_index: npt.ArrayLike,
+    shares: npt.ArrayLike,
+    variances: npt.ArrayLike = 0.0,
+) -> tuple[FloatArray, FloatArray, float]:
+    """Return `set_effect_nll` and its gradient at the tau that suits these sets best, and tau.
+
+    The gradient is that of the minimum over tau, by the envelope theorem.
+
+    Parameters and their shapes are those of `set_effect_nll`.
+
+    Returns
+    -------
+    values : (m,)
+    gradient : of the shape of `logits`
+    tau : float
+    """
     moments = _moments(logits, set_index, shares, variances)
-    solve = _binary_nll if moments.q.ndim == 1 else _class_nll
-    values, gradient, by_log_tau = solve(moments, _checked_tau(tau))
-    empty = moments.rows == 0
-    values[empty] = by_log_tau[empty] = 0.0
-    return values, gradient, by_log_tau
+    tau = _best_tau(moments)
+    return *_nll(moments, tau)[:2], tau
 
 
 def total_variances(
@@ -176,15 +196,7 @@ def total_variances(
     totals : (m,) or (m, K - 1, K - 1)
         T_j; meaningless for a set without rows.
     """
-    moments = _moments(logits, set_index, shares, variances)
-    n = np.maximum(moments.rows, 1)
-    if moments.q.ndim == 1:
-        information, omega, _ = _binary_omega(moments, _checked_tau(tau))
-        return moments.offsets, information / n, omega / information**2
-    information, omega = _class_omega(moments, _checked_tau(tau))
-    inverse = np.linalg.inv(information)
-    totals = inverse @ omega @ inverse
-    return moments.offsets[:, 1:], information / n[:, None, None], totals
+    return _totals(_moments(logits, set_index, shares, variances), _checked_tau(tau))
 
 
 def fit_tau(residuals: npt.ArrayLike, variances: npt.ArrayLike) -> float:
@@ -234,13 +246,7 @@ def effect_size(logits: npt.ArrayLike, set_index: npt.ArrayLike, shares: npt.Arr
     set_index : (n,)
     shares : (m,) or (m, K)
     """
-    offsets, _, totals = total_variances(logits, set_index, shares, 0.0)
-    rows = np.bincount(np.asarray(set_index), minlength=len(offsets)) > 0
-    if offsets.ndim == 1:
-        return fit_tau(offsets[rows], totals[rows])
-    # Directions that vary independently: those of the totals.
-    variances, directions = np.linalg.eigh(totals[rows])
-    return fit_tau(np.einsum("mkl,mk->ml", directions, offsets[rows]), variances)
+    return _best_tau(_moments(logits, set_index, shares, 0.0))
 
 
 def new_set_probability(
@@ -391,6 +397,61 @@ def _moments(
     offsets = class_tilts(z, index, counts, exact, np.ones(stated.shape, dtype=bool))
     offsets[rows == 0] = 0.0
     return _Moments(index, rows, offsets, log_sums(z + offsets[index])[1], noise)
+
+
+def _nll(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return values (m,), gradient and the derivative by log tau (m,); 0 for empty sets."""
+    solve = _binary_nll if moments.q.ndim == 1 else _class_nll
+    values, gradient, by_log_tau = solve(moments, tau)
+    empty = moments.rows == 0
+    values[empty] = by_log_tau[empty] = 0.0
+    return values, gradient, by_log_tau
+
+
+def _totals(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return offsets, slopes and variances, see `total_variances`."""
+    n = np.maximum(moments.rows, 1)
+    if moments.q.ndim == 1:
+        information, omega, _ = _binary_omega(moments, tau)
+        return moments.offsets, information / n, omega / information**2
+    information, omega = _class_omega(moments, tau)
+    inverse = np.linalg.inv(information)
+    totals = inverse @ omega @ inverse
+    return moments.offsets[:, 1:], information / n[:, None, None], totals
+
+
+def _best_tau(moments: _Moments) -> float:
+    """Return the tau under which the offsets are most likely."""
+    offsets, _, totals = _totals(moments, 0.0)
+    rows = moments.rows > 0
+    if offsets.ndim == 1:
+        return fit_tau(offsets[rows], totals[rows])
+    return fit_tau(*independent(offsets[rows], totals[rows])[:2])
+
+
+def independent(
+    offsets: FloatArray, covariances: FloatArray
+) -> tuple[FloatArray, FloatArray, float]:
+    """Turn offsets into directions that vary independently, to each of which tau adds tau^2.
+
+    Parameters
+    ----------
+    offsets : (m, K - 1)
+    covariances : (m, K - 1, K - 1)
+        What they vary by without set effects.
+
+    Returns
+    -------
+    turned, variances : (m, K - 1)
+    log_scale : float
+        Log of the determinant by which the turned offsets are longer.
+    """
+    # A set effect has the covariance tau^2 (I + J) / 2 = tau^2 R R': undo R, then diagonalise.
+    root = np.linalg.cholesky(_effect_covariance(1.0, offsets.shape[1] + 1))
+    undo = np.linalg.inv(root)
+    variances, vectors = np.linalg.eigh(undo @ covariances @ undo.T)
+    turned = np.einsum("mkl,mk->ml", vectors, offsets @ undo.T)
+    return turned, variances, float(np.linalg.slogdet(root)[1])
 
 
 def _binary_omega(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray, FloatArray]:

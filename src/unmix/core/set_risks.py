@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unmix.core.counts import count_hessian, count_nll, count_variance, label_shift_counts
-from unmix.core.set_effects import effect_size, set_effect_hessian, set_effect_nll
+from unmix.core.set_effects import best_effect_nll, effect_size, set_effect_hessian
 from unmix.core.transition import Transition, check_logits
 from unmix.errors import InputError
 
@@ -63,6 +63,12 @@ class SetRisk(ABC):
     def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return a positive diagonal in the place of the Hessian, for boosting."""
 
+    def at_hand(self, set_index: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the sets that have rows, the number of each row's set among them, their rows."""
+        rows = np.bincount(set_index, minlength=len(self.shares))
+        present = np.flatnonzero(rows)
+        return present, (np.cumsum(rows > 0) - 1)[set_index], rows[present]
+
     def stated(self, present: IntArray, logits: FloatArray) -> FloatArray:
         """Return the stated shares of some sets in the shape of logits: (m,) or (m, K)."""
         return self.shares[present, 1] if logits.ndim == 1 else self.shares[present]
@@ -79,31 +85,28 @@ class SetEffectRisk(SetRisk):
         self, logits: FloatArray, set_index: IntArray
     ) -> tuple[float, FloatArray]:
         """Return the risk of rows and its derivative by their logits."""
-        arguments, tau = self._evidence(logits, set_index)
-        values, gradient, _ = set_effect_nll(*arguments, tau)
+        values, gradient, _ = best_effect_nll(*self._evidence(logits, set_index))
         return float(values.mean()), gradient / len(values)
 
     def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return the derivative of the sum over sets by the logits, for boosting."""
-        arguments, tau = self._evidence(logits, set_index)
-        return set_effect_nll(*arguments, tau)[1]
+        return best_effect_nll(*self._evidence(logits, set_index))[1]
 
     def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return a positive diagonal in the place of the Hessian, for boosting."""
-        arguments, tau = self._evidence(logits, set_index)
-        return set_effect_hessian(*arguments, tau)
+        evidence = self._evidence(logits, set_index)
+        return set_effect_hessian(*evidence, effect_size(*evidence))
 
     def tau(self, logits: FloatArray, set_index: IntArray) -> float:
         """Return the standard deviation of the set effect that suits these rows best."""
-        return self._evidence(logits, set_index)[1]
+        return effect_size(*self._evidence(logits, set_index))
 
     def _evidence(
         self, logits: FloatArray, set_index: IntArray
-    ) -> tuple[tuple[FloatArray, IntArray, FloatArray], float]:
-        """Return logits, the sets at hand as 0, 1, ..., their shares, and the best tau."""
-        present, position = np.unique(set_index, return_inverse=True)
-        arguments = logits, position, self.stated(present, logits)
-        return arguments, effect_size(*arguments)
+    ) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Return logits, the sets at hand as 0, 1, ... row by row, and their shares."""
+        present, position, _ = self.at_hand(set_index)
+        return logits, position, self.stated(present, logits)
 
 
 class CountRisk(SetRisk):
@@ -158,7 +161,7 @@ class CountRisk(SetRisk):
         self, logits: FloatArray, set_index: IntArray
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the sets at hand as 0, 1, ... row by row, and their counts and variances."""
-        present, position, here = np.unique(set_index, return_inverse=True, return_counts=True)
+        present, position, here = self.at_hand(set_index)
         rows, exact, shares = self.rows[present], self.exact[present], self.stated(present, logits)
         pooled: Any = self.pooled[1] if logits.ndim == 1 else self.pooled
         expected = _by_set(here, shares) * shares

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.core.counts import class_covariances
-from unmix.core.set_effects import fit_tau, inside_shares, total_variances
+from unmix.core.set_effects import fit_tau, independent, inside_shares, total_variances
 from unmix.core.shares import check_rows, share_by_likelihood
 from unmix.core.tilts import class_spread, log_sums
 from unmix.errors import InputError
@@ -235,12 +235,8 @@ def _turned(
     """Turn residuals (m,) or (m, K - 1) into directions that vary independently."""
     b = residuals.reshape(len(residuals), -1)
     free = b.shape[1]
-    # A set effect has the covariance tau^2 (I + J) / 2 = tau^2 R R': undo R, then diagonalise.
-    root = np.linalg.cholesky((np.eye(free) + np.ones((free, free))) / 2)
-    undo = np.linalg.inv(root)
-    variances, vectors = np.linalg.eigh(undo @ covariances.reshape(-1, free, free) @ undo.T)
-    turned = np.einsum("mkl,mk->ml", vectors, b @ undo.T)
-    log_slopes = log_slopes + np.linalg.slogdet(root)[1]
+    turned, variances, log_scale = independent(b, covariances.reshape(-1, free, free))
+    log_slopes = log_slopes + log_scale
     empty = rows == 0
     turned[empty] = variances[empty] = np.nan
     log_slopes[empty] = np.nan

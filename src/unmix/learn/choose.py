@@ -63,7 +63,6 @@ LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
 ENOUGH_SETS = 200  # to score by; more would only take longer
 SETS_FOR_STRENGTH = 10  # fewer cannot choose the strength of a penalty
-STEPS_TO_SCORE = 50  # of a linear fit that is only compared with others, from a warm start
 
 
 @dataclass(frozen=True)
@@ -381,7 +380,7 @@ class _Fold:
             setup,
             categorical=categorical,
             start=start,
-            max_iter=STEPS_TO_SCORE,
+            rough=True,
         )
 
     def predicted(

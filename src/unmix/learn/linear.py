@@ -42,6 +42,7 @@ __all__ = ["ROWS", "LinearFit", "choose_l2", "fit_linear"]
 Splits = list[tuple[UnlabeledSets, UnlabeledSets]]
 
 MAX_ITER = 200
+ROUGH_ITER, ROUGH_TOLERANCE = 25, 1e-6  # of a fit that is only compared with others
 CHOICE_ROWS = 50_000
 CHOICE_FOLDS = 5
 
@@ -113,6 +114,7 @@ def fit_linear(
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     start: LinearFit | None = None,
+    rough: bool = False,
 ) -> LinearFit:
     """Fit a linear model to sets whose rows are a matrix.
 
@@ -136,6 +138,8 @@ def fit_linear(
         Where to save the values found so far; with them a later call comes to the same result.
     start : LinearFit, optional
         Where to begin, instead of weights of 0.
+    rough : bool
+        Stop early: the fit is one of many that are compared or averaged.
 
     Notes
     -----
@@ -154,7 +158,7 @@ def fit_linear(
     _check_sets(sets)
     if not (np.isfinite(l2) and l2 >= 0):
         raise InputError(f"l2 must be a finite number of at least 0; got {l2}")
-    return _fit(sets, learned_by, l2, errors, max_iter, progress, checkpoint, start)
+    return _fit(sets, learned_by, l2, errors, max_iter, progress, checkpoint, start, rough)
 
 
 def choose_l2(
@@ -235,6 +239,7 @@ def _fit(
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     start: LinearFit | None = None,
+    rough: bool = False,
 ) -> LinearFit:
     """Minimise the criterion of a method, and refine the set priors that have errors."""
     transition = Transition(sets.set_priors, sets.set_sizes, sets.target_prior, scoring=True)
@@ -251,7 +256,8 @@ def _fit(
     if start is not None:
         moved = start.bias + _start(base) - _start(start.base_prior)
         objective.start = np.concatenate((start.weights.ravel(), np.ravel(moved), free))
-    weights, bias, free, result = minimise(objective, max_iter, checkpoint)
+    limits: Any = (ROUGH_ITER, checkpoint, ROUGH_TOLERANCE) if rough else (max_iter, checkpoint)
+    weights, bias, free, result = minimise(objective, *limits)
     priors = sets.set_priors
     if refiner is not None:
         found = refiner.shares(torch.from_numpy(free * unit).view(refiner.start.shape))
@@ -307,7 +313,7 @@ def _fit_model(
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
     start: LinearFit | None = None,
-    max_iter: int = MAX_ITER,
+    rough: bool = False,
     **_: Any,
 ) -> Learner:
     """Fit by L-BFGS, its regularisation chosen without labels if it is not given."""
@@ -323,7 +329,7 @@ def _fit_model(
         progress=progress,
         checkpoint=checkpoint,
         start=start,
-        max_iter=max_iter,
+        rough=rough,
     )
     refined = fit.set_priors is not sets.set_priors
     return Learner(replace(setup, l2=l2), fit, fit.base_prior, fit.set_priors, [], refined)

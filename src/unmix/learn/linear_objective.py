@@ -260,11 +260,12 @@ class Objective:
 
 
 def minimise(
-    objective: Objective, max_iter: int, checkpoint: Checkpoint | None
+    objective: Objective, max_iter: int, checkpoint: Checkpoint | None, tolerance: float = 1e-10
 ) -> tuple[FloatArray, FloatArray, FloatArray, OptimizeResult]:
     """Minimise from w = 0 and return w, b, free, result."""
     recorded = objective if checkpoint is None else _recorded(objective, checkpoint)
-    options: Any = {"maxiter": max_iter, "maxfun": 10 * max_iter, "ftol": 1e-10, "gtol": 1e-6}
+    limits = {"maxiter": max_iter, "maxfun": 10 * max_iter}
+    options: Any = limits | {"ftol": tolerance, "gtol": 1e-6}
     with threadpool_limits(1 if objective.num_numbers < FEW_NUMBERS else None):
         result: OptimizeResult = minimize(
             recorded, objective.start, jac=True, method="L-BFGS-B", options=options

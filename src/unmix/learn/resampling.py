@@ -25,7 +25,6 @@ Array = np.ndarray[Any, Any]
 LEAST_SETS = 6  # of fewer, most draws are alike
 MOST_ROWS = 20_000  # for each draw; of a larger table each set lends some of its rows
 LEAST_ROWS = 20  # of a set that is thinned; below it whole sets are left out
-STEPS = 30  # of a linear fit, from a warm start
 
 
 def with_resamples(sets: UnlabeledSets, learner: Learner, *, thinned: bool, seed: int) -> Learner:
@@ -56,7 +55,7 @@ def with_resamples(sets: UnlabeledSets, learner: Learner, *, thinned: bool, seed
             drawn = rng.choice(kept, len(kept))
             fits.append(
                 fit_learner(
-                    stated.take_sets(drawn), learner.setup, start=learner.fit, max_iter=STEPS
+                    stated.take_sets(drawn), learner.setup, start=learner.fit, rough=True
                 ).fit
             )
         except IdentifiabilityError:  # the same share over and over
