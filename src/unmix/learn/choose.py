@@ -61,6 +61,7 @@ BASELINE = "baseline"
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
+CAUTIOUS = 100.0  # times the strongest penalty, where nothing was learned
 ENOUGH_SETS = 200  # to score by; more would only take longer
 SETS_FOR_STRENGTH = 10  # fewer cannot choose the strength of a penalty
 
@@ -154,6 +155,8 @@ def choose_setup(
         # Without enough sets to hide any, the paper's assumption is taken.
         return _by_rows(rows, setups[: len(setups) // len(wanted)], seed), HeldOutSets()
     best = max(found, key=lambda entry: entry.gain.gain)
+    if best.gain.gain <= 0:
+        best = _cautious(found, best)
     # Of each method its best model; the baseline is the same for all.
     of_method: dict[str, Scored] = {}
     for entry in found:
@@ -163,6 +166,19 @@ def choose_setup(
     errors = {name: entry.share_error for name, entry in of_method.items()}
     errors[BASELINE] = best.baseline_error
     return best.setup, HeldOutSets(errors, {k: entry.gain for k, entry in of_method.items()})
+
+
+def _cautious(found: Sequence[Scored], best: Scored) -> Scored:
+    """Return what to fit where nothing predicts held-out sets better than the average share.
+
+    A line under set effects with so strong a penalty that it says hardly more than the average
+    share, and of a known set its own share; the order of rows is what little there is.
+    """
+    for entry in found:
+        row, method = model_row(entry.setup.model), METHODS[entry.setup.method]
+        if row.strength is not None and not method.holds_rows_out and entry.l2_free:
+            return replace(entry, setup=replace(entry.setup, l2=CAUTIOUS * method.strengths[0]))
+    return best
 
 
 def _models_for(
@@ -257,6 +273,8 @@ class Scored:
     gain: Gain
     share_error: float
     """Root of the mean squared error of the predicted share, over sets by their rows."""
+    l2_free: bool
+    """Whether the strength of its penalty was to be chosen."""
     baseline_error: float
     """The same for the answer "every set has the average share"."""
 
@@ -267,7 +285,7 @@ def score_on_sets(
     *,
     categorical: Sequence[int] = (),
     folds: int = 5,
-    max_rows: int = 20_000,
+    max_rows: int = 10_000,
     seed: int = 0,
 ) -> list[Scored]:
     """Hide sets in turn and score how well each setup predicts their stated shares.
@@ -310,14 +328,16 @@ def score_on_sets(
     baseline_error = float(np.sqrt(squares / len(first)))
     scored = []
     for setup in setups:
-        view, path = views[setup.model_name], _strengths(setup, len(present))
+        view = views[setup.model_name]
+        path = _strengths(setup, view)
         try:
             tried = _scores_of(path, view, hidden_sets, categorical)
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return []
         k = _strongest(np.stack([entry.density for entry in tried]))
         gain = _gain(tried[k].density - without_rows, tried[k].tau, len(setups))
-        scored.append(Scored(path[k], gain, tried[k].share_error, baseline_error))
+        free = setup.l2 is None
+        scored.append(Scored(path[k], gain, tried[k].share_error, free, baseline_error))
     return scored
 
 
@@ -404,15 +424,17 @@ class _Fold:
         return float(self.rows @ ((shares - self.truth)[:, columns] ** 2).sum(axis=1))
 
 
-def _strengths(setup: Setup, num_sets: int) -> list[Setup]:
+def _strengths(setup: Setup, view: UnlabeledSets) -> list[Setup]:
     """Return a setup with each strength of the penalty to try, the strongest first.
 
-    A few sets cannot choose between them; each fit then chooses its own.
+    Where a few sets cannot choose between them, held-out rows do, if the method allows it.
     """
-    row = model_row(setup.model)
-    if setup.l2 is not None or not row.penalised or num_sets < SETS_FOR_STRENGTH:
+    row, method = model_row(setup.model), METHODS[setup.method]
+    if setup.l2 is not None or row.strength is None:
         return [setup]
-    return [replace(setup, l2=l2) for l2 in METHODS[setup.method].strengths]
+    if len(np.unique(view.set_index)) < SETS_FOR_STRENGTH and method.holds_rows_out:
+        return [replace(setup, l2=row.strength(view, setup))]
+    return [replace(setup, l2=l2) for l2 in method.strengths]
 
 
 def _strongest(densities: Array) -> int:

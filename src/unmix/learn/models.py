@@ -90,8 +90,8 @@ class Model:
     """Whether rows may be images."""
     in_auto: bool = False
     """Whether model 'auto' tries it."""
-    penalised: bool = False
-    """Whether the strength of a penalty is chosen for it."""
+    strength: Callable[[UnlabeledSets, Setup], float] | None = None
+    """Chooses the strength of its penalty by held-out rows; None if it has no penalty."""
     cheap: bool = False
     """Whether a few more fits, without some of the sets, cost little."""
     checks_priors: bool = False
