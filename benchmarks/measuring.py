@@ -138,17 +138,62 @@ def peak_memory():
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 
-def parse_options(name, **defaults):
+def parse_options(name, ending="json", **defaults):
     """Read the options that all benchmarks have; more are added by their defaults."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
-    parser.add_argument("--output", type=Path, help=f"default {name}.json; none with --quick")
+    parser.add_argument("--output", type=Path, help=f"default {name}.{ending}; none with --quick")
     for key, value in defaults.items():
-        parser.add_argument(f"--{key}", type=type(value), default=value)
+        if isinstance(value, bool):
+            parser.add_argument(f"--{key}", action="store_true")
+        else:
+            parser.add_argument(f"--{key}", type=type(value), default=value)
     options = parser.parse_args()
     if options.output is None and not options.quick:
-        options.output = RESULTS / f"{name}.json"
+        options.output = RESULTS / f"{name}.{ending}"
     return options
+
+
+class Runs:
+    """Runs kept one to a line of a file of JSON lines: what is there already is not run again.
+
+    Without a path, as with --quick, nothing is kept.
+    """
+
+    def __init__(self, path, again=False):
+        self.path, self.lines = path, []
+        if path and path.exists() and not again:
+            # An interrupted run may have left half a line, which is then run again.
+            text = path.read_text(encoding="utf-8")
+            self.lines = [json.loads(line) for line in text.splitlines(True) if line[-1] == "\n"]
+        if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(map(one_line, self.lines)), encoding="utf-8")
+
+    def once(self, work, /, **key):
+        """Return what `work(**key)` found, a dictionary: now, or when it was run before."""
+        for line in self.lines:
+            if key.items() <= line.items():
+                return line
+        line = key | work(**key)
+        self.lines.append(line)
+        if self.path:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(one_line(line))
+        print(one_line(line), end="", flush=True)
+        return line
+
+
+def one_line(run):
+    """Return a run as a line of JSON, its numbers with as many digits as anyone reads."""
+    short = {k: round(v, 4) if isinstance(v, float) else v for k, v in run.items()}
+    return json.dumps(short) + "\n"
+
+
+def open_runs(name, **defaults):
+    """Read the options of a benchmark that keeps its runs one by one; open what it has kept."""
+    options = parse_options(name, ending="jsonl", again=False, **defaults)
+    return options, Runs(options.output, options.again)
 
 
 def write_results(options, results):

@@ -1,0 +1,157 @@
+"""Simulated sets: is the right assumption chosen, do the intervals hold, is nothing claimed?
+
+    python benchmarks/simulated_sets.py [--parts chosen,covered,nothing] [--again]
+
+Five kinds of sets, 20 draws each, `UnmixClassifier` with method 'auto' and model 'linear' or 'auto':
+
+label shift      40 sets of 200 rows, p(x | class) shared, shares of a population in [.1, .9]
+covariate shift  40 sets of 200 rows, p(class | x) shared, exact shares
+set effects      the same, and each set adds N(0, .4^2) to every logit
+random sets      300 sets of 16 rows put together by chance, exact counts
+noise            300 sets of 32 rows under label shift, counts with Laplace noise of scale 2
+
+The right family is the assumption. Sets put together by chance meet every assumption, and only
+`count` uses all they tell: there it is `count`. Intervals: the share of the rows of 5 new sets, and
+the share in each of 4 groups of people that live in all sets, in each draw. Without signal: 100
+draws each with 12 and 40 sets whose rows have nothing to do with their shares.
+One line for each draw in results/simulated_sets.jsonl.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+from measuring import open_runs
+
+from unmix import UnmixClassifier
+
+DIM, NEW_SETS, GROUPS = 5, 5, 4
+SLOPES = np.array([1.0, -0.8, 0.5, 0.0, 0.0])
+KINDS = {
+    "label shift": {"ssc", "count"},
+    "covariate shift": {"set-effects", "proportion"},
+    "set effects": {"set-effects"},
+    "random sets": {"count"},
+    "noise": {"ssc", "count"},
+}
+MODELS = ("linear", "auto")
+
+
+def logistic(z):
+    return 1 / (1 + np.exp(-z))
+
+
+def draw(kind, rng):
+    """Return rows, sets, labels, stated shares and noise, and so many more sets as new ones."""
+    num_sets, rows = {"random sets": (300, 16), "noise": (300, 32)}.get(kind, (40, 200))
+    new_rows = 200
+    sizes = np.repeat([rows, new_rows], [num_sets, NEW_SETS])
+    sets = np.repeat(np.arange(len(sizes)), sizes)
+    rates = None
+    if kind in ("label shift", "noise"):
+        rates = rng.uniform(0.1, 0.9, len(sizes))
+        labels = rng.random(len(sets)) < rates[sets]
+        x = rng.normal(size=(len(sets), DIM)) + 1.5 * labels[:, None] * SLOPES
+    else:
+        spread, tau = {"covariate shift": (0.4, 0), "set effects": (0.4, 0.4)}.get(kind, (0, 0))
+        x = rng.normal(size=(len(sets), DIM))
+        x += rng.normal(scale=spread, size=(len(sizes), DIM))[sets]
+        effect = rng.normal(scale=tau, size=len(sizes))[sets] if tau else 0
+        labels = rng.random(len(sets)) < logistic(1.5 * x @ SLOPES - 0.5 + effect)
+    counts = np.bincount(sets, labels).astype(float)
+    if kind == "noise":
+        counts += rng.laplace(scale=2, size=len(counts))
+    stated = rates if kind == "label shift" else counts / sizes
+    # Groups that have to do with the rows, so that their shares differ, inside every set.
+    group = np.digitize(x[:, 0] + rng.normal(size=len(x)), [-1, 0, 1])
+    return x, sets, labels, stated, group, num_sets
+
+
+def fitted(kind, model, rng, seed):
+    """Draw sets and fit to all but the new ones."""
+    x, sets, labels, stated, group, num_sets = draw(kind, rng)
+    seen = sets < num_sets
+    stated = np.clip(stated[:num_sets], 0, 1)
+    clf = UnmixClassifier(dict(enumerate(stated)), model=model, random_state=seed)
+    return clf.fit(x[seen], sets[seen]), x, sets, labels, group, seen
+
+
+def chosen(part, kind, model, draw):
+    """Say what was chosen, and how many intervals hold the share they are for."""
+    started = time.perf_counter()
+    rng = np.random.default_rng([draw, [*KINDS].index(kind)])
+    clf, x, sets, labels, group, seen = fitted(kind, model, rng, draw)
+    gain = clf.gains_[clf.method_]
+    found = clf.prevalence(x[~seen], sets[~seen])
+    truth = pd.Series(labels[~seen]).groupby(sets[~seen]).mean()
+    return {
+        "method": clf.method_,
+        "fitted": clf.model_,
+        "right": clf.method_ in KINDS[kind],
+        "z": gain.z,
+        "shown": bool(gain.shown),
+        "gains": {k: [round(g.gain, 3), round(g.z, 2)] for k, g in clf.gains_.items()},
+        "tau": float(clf.learner_.tau),
+        "new_sets": held(found, truth),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def held(found, truth):
+    """Return how many intervals hold the true share."""
+    return int(sum(s.low <= t <= s.high for s, t in zip(found.sets, truth, strict=True)))
+
+
+def nothing(part, sets, model, draw):
+    """Fit to sets whose rows say nothing about their shares."""
+    started = time.perf_counter()
+    rng = np.random.default_rng([draw, sets])
+    index = np.repeat(np.arange(sets), 100)
+    x, shares = rng.normal(size=(len(index), 4)), rng.uniform(0.3, 0.7, sets)
+    clf = UnmixClassifier(dict(enumerate(shares)), model=model, random_state=draw).fit(x, index)
+    best = max(clf.gains_.values(), key=lambda gain: gain.z)
+    return {
+        "method": clf.method_,
+        "fitted": clf.model_,
+        "z": best.z,
+        "shown": bool(best.shown),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+def main():
+    options, runs = open_runs(
+        "simulated_sets", parts="chosen,nothing", draws=20, models=",".join(MODELS), kinds=""
+    )
+    warnings.simplefilter("ignore")
+    draws = 1 if options.quick else options.draws
+    for model in options.models.split(","):
+        for number in range(draws):
+            for kind in KINDS if "chosen" in options.parts else ():
+                if options.kinds in kind:
+                    runs.once(chosen, part="chosen", kind=kind, model=model, draw=number)
+        for number in range(5 * draws):
+            for sets in (12, 40) if "nothing" in options.parts else ():
+                runs.once(nothing, part="nothing", sets=sets, model=model, draw=number)
+    summary(runs.lines)
+
+
+def summary(lines):
+    """Print how often the right family was chosen, intervals held and nothing was claimed."""
+    table = pd.DataFrame(lines)
+    for (kind, model), rows in table[table.part == "chosen"].groupby(["kind", "model"]):
+        share = rows["new_sets"].sum() / (NEW_SETS * len(rows))
+        print(
+            f"{kind}, {model}: right in {rows['right'].sum()} of {len(rows)} "
+            f"{rows['method'].value_counts().to_dict()}, intervals of new sets hold {share:.0%}, "
+            f"{rows['seconds'].mean():.1f} s"
+        )
+    for (sets, model), rows in table[table.part == "nothing"].groupby(["sets", "model"]):
+        print(f"no signal, {sets:.0f} sets, {model}: shown in {rows['shown'].sum()} of {len(rows)}")
+
+
+if __name__ == "__main__":
+    main()
