@@ -15,7 +15,6 @@ import pandas as pd
 from unmix.assess.diagnose import Diagnosis, diagnose
 from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.evaluate import Evaluation, evaluate
-from unmix.assess.prevalence import Prevalence, prevalence
 from unmix.core.assumptions import Assumption
 from unmix.data.priors import Priors, match_sets
 from unmix.errors import IdentifiabilityError, InputError
@@ -28,7 +27,6 @@ __all__ = [
     "diagnose_classifier",
     "evaluate_classifier",
     "judge",
-    "prevalence_of",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -175,45 +173,6 @@ def _evaluate(
         for entry, share in zip(result.calibration, shares, strict=True)
     )
     return replace(result, calibration=calibration)
-
-
-def prevalence_of(clf: SetClassifier, X: Any, sets: Any, *, confidence: float = 0.95) -> Prevalence:
-    """Estimate the class shares of sets by a fitted classifier, under its method's assumption.
-
-    Parameters
-    ----------
-    clf : UnmixClassifier
-    X : data frame or array, shape (n, d)
-    sets : array, shape (n,)
-        Set ids.
-    confidence : float
-    """
-    prior = share_prior(clf)
-    return prevalence_of_logits(clf, clf.logits_at(X, prior), sets, confidence=confidence)
-
-
-def share_prior(clf: SetClassifier) -> Array:
-    """Return the class prior (K,) at which logits tell the share of a set."""
-    at_target = clf.method_row_.assumption.at_target
-    return clf.target_prior_ if at_target else clf.learner_.base_prior
-
-
-def prevalence_of_logits(
-    clf: SetClassifier, logits: Array, sets: Any, *, confidence: float = 0.95
-) -> Prevalence:
-    """Do the same for logits that were computed before, at `share_prior`."""
-    codes, ids = pd.factorize(np.asarray(sets))
-    if len(codes) != len(logits):
-        raise InputError(f"X has {len(logits)} rows and sets has {len(codes)}")
-    return prevalence(
-        logits,
-        codes,
-        len(ids),
-        share_prior(clf),
-        set_ids=[str(i) for i in ids],
-        assumption=clf.method_row_.assumption,
-        confidence=confidence,
-    )
 
 
 def diagnose_classifier(clf: SetClassifier) -> Diagnosis:

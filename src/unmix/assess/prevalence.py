@@ -1,23 +1,33 @@
-"""The class shares of new sets, with intervals, from a trained classifier's logits.
+"""The class shares of sets and of groups of rows, with intervals, from a classifier's logits.
 
-Answers "what is the share in this set?" for sets whose shares nobody stated. This file knows
-neither the model nor the sets it was trained on.
+Answers "what is the share in this set?" for sets whose shares nobody stated, and "what is the share
+among these people?" for rows of sets known and new. This file knows neither the model nor the sets
+it was trained on.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from unmix.assess.diagnosis_messages import set_names
 from unmix.assess.estimates import Share, frozen_share, plain
-from unmix.core.assumptions import LABEL_SHIFT, Assumption, assumption_named
+from unmix.core.assumptions import LABEL_SHIFT, Assumption, ShareEstimate, assumption_named
 from unmix.core.class_shares import check_prior
+from unmix.core.share_draws import ScoredSets
 from unmix.core.shares import check_rows
 from unmix.errors import InputError
 
-__all__ = ["Prevalence", "SetShare", "prevalence"]
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["GroupShare", "Prevalence", "SetShare", "prevalence"]
+
+FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)  # there may be a million
@@ -34,31 +44,77 @@ class SetShare:
     high: Share
 
 
+@dataclass(frozen=True, slots=True)
+class GroupShare:
+    """The same for the rows that have one value, or one pair of values, of other columns."""
+
+    group: tuple[str, ...]
+    """One value per column."""
+    rows: int
+    share: Share
+    low: Share
+    high: Share
+
+
 @dataclass(frozen=True)
 class Prevalence:
-    """The class shares of every set.
+    """The class shares of every set, or of every group of rows.
 
     Attributes
     ----------
     assumption : str
-        'label shift' or 'covariate shift'.
+        'label shift', 'covariate shift' or 'set effects'.
     confidence : float
         Coverage the intervals aim at.
     method : str
         How shares and intervals were made.
     sets : tuple of SetShare
-        One entry per set, in order.
+        One entry per set, in order; empty if the shares are by groups.
+    groups : tuple of GroupShare
+        One entry per group, in order; empty if the shares are by set.
+    by : tuple of str
+        What the shares are by: the name of the set column, or of the columns that make groups.
+    known_sets : int
+        How many of the sets have shares that were known and used.
     """
 
     assumption: str
     confidence: float
     method: str
     sets: tuple[SetShare, ...]
+    groups: tuple[GroupShare, ...] = ()
+    by: tuple[str, ...] = ("set",)
+    known_sets: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain values for JSON; nan becomes None."""
         values: dict[str, Any] = plain(self)
         return values
+
+    def to_frame(self, classes: Sequence[Any] | None = None) -> pd.DataFrame:
+        """Return one row per set or group: what it is, rows, share, low, high.
+
+        Parameters
+        ----------
+        classes : sequence of K, optional
+            Names of the classes, for columns such as share_red; 0, 1, ... if left out. With two
+            classes the columns are share, low and high of the positives.
+        """
+        import pandas as pd
+
+        found = self.groups or self.sets
+        labels = [e.group if isinstance(e, GroupShare) else (e.set_id,) for e in found]
+        table = pd.DataFrame(labels, columns=list(self.by), dtype=object)
+        table["rows"] = np.array([entry.rows for entry in found], dtype=np.int64)
+        for end in ("share", "low", "high"):
+            values = np.array([getattr(entry, end) for entry in found], dtype=np.float64)
+            if values.ndim == 1:
+                table[end] = values
+                continue
+            names = range(values.shape[1]) if classes is None else classes
+            for name, column in zip(names, values.T, strict=True):
+                table[f"{end}_{name}"] = column
+        return table
 
 
 def prevalence(
@@ -70,11 +126,14 @@ def prevalence(
     set_ids: Any = None,
     confidence: float = 0.95,
     assumption: str | Assumption = LABEL_SHIFT,
+    tau: float = 0.0,
+    resampled: npt.ArrayLike | None = None,
+    set_shares: npt.ArrayLike | None = None,
+    groups: npt.ArrayLike | None = None,
+    group_values: Sequence[tuple[str, ...]] = (),
+    by: Sequence[str] = ("set",),
 ) -> Prevalence:
-    """Estimate the class shares of every set.
-
-    The intervals hold the model fixed: they cover the chance of which rows are in a set, not the
-    error of the classifier, and are too narrow where its logits are not log-odds.
+    """Estimate the class shares of every set, or of groups of rows that may cross the sets.
 
     Parameters
     ----------
@@ -90,8 +149,21 @@ def prevalence(
         Names of the sets; 0, 1, ... if left out.
     confidence : float
         Coverage aimed at by each interval on its own.
-    assumption : Assumption, or its name: 'label shift' or 'covariate shift'
+    assumption : Assumption, or its name: 'label shift', 'covariate shift' or 'set effects'
         Whether the sets share p(x | class) or p(class | x).
+    tau : float
+        Standard deviation of the effect of a set; not used under label shift.
+    resampled : (R, n) or (R, n, K), optional
+        Logits of the same rows by fits to resampled sets. Without them the intervals hold the
+        model fixed, and are too narrow.
+    set_shares : (m,) or (m, K), optional
+        Shares of sets that are known; nan for those that are not. If left out, none is.
+    groups : (n,), optional
+        The group of each row, 0..g-1: the shares of groups are told instead of those of sets.
+    group_values : sequence of g tuples
+        What the rows of each group have in common.
+    by : sequence of str
+        Names of what the shares are by.
 
     Returns
     -------
@@ -99,20 +171,74 @@ def prevalence(
 
     Notes
     -----
-    Label shift: the maximum-likelihood share (`share_by_likelihood`). For two classes the interval
-    holds the shares whose log-likelihood lies at most chi2.ppf(confidence, 1) / 2 below the
-    maximum, which stays honest near 0 and 1; for K classes it is share +- z standard errors, cut
-    off at 0 and 1. Covariate shift: the mean predicted probability +- z standard errors, cut off.
+    New sets under label shift: the maximum-likelihood share (`share_by_likelihood`). For two classes
+    the interval holds the shares whose log-likelihood lies at most chi2.ppf(confidence, 1) / 2 below
+    the maximum, which stays honest near 0 and 1; for K classes it is share +- z standard errors.
+    Each half is then widened: the root of its square plus that of z times the spread of the shares
+    by the resampled fits.
+
+    All else: the mean of the rows' probabilities, and quantiles of seeded draws of the fit, the
+    effects of the sets (label shift: their shares) and the classes of the rows: see
+    `unmix.core.share_draws`. Rows of a new set share one effect that nobody knows.
     """
     assumed = assumption_named(assumption)
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie inside (0, 1); got {confidence}: try 0.95.")
     scores, index = check_rows(logits, set_index, num_sets)
-    names = set_names(set_ids, num_sets)
-    prior = check_prior(target_prior, 2 if scores.ndim == 1 else scores.shape[1])
-    found = assumed.estimate_shares(scores, index, num_sets, prior, confidence)
-    rows = np.bincount(index, minlength=num_sets)
+    num_classes = 2 if scores.ndim == 1 else scores.shape[1]
+    sets = ScoredSets(
+        scores,
+        index,
+        num_sets,
+        check_prior(target_prior, num_classes),
+        tau,
+        _checked_fits(resampled, scores),
+        None if set_shares is None else _checked_shares(set_shares, num_sets, num_classes),
+    )
+    known = int(sets.known.sum())
+    if groups is None:
+        names = set_names(set_ids, num_sets)
+        if known:
+            found = assumed.group_shares(sets, index, num_sets, confidence)
+        else:
+            found = assumed.new_set_shares(sets, confidence)
+        table = tuple(SetShare(*row) for row in _entries(names, index, found))
+        return Prevalence(assumed.name, confidence, found.how, table, (), tuple(by), known)
+    cells = check_rows(scores, groups, len(group_values))[1]
+    found = assumed.group_shares(sets, cells, len(group_values), confidence)
+    parts = tuple(GroupShare(*row) for row in _entries(group_values, cells, found))
+    return Prevalence(assumed.name, confidence, found.how, (), parts, tuple(by), known)
+
+
+def _entries(names: Sequence[Any], index: Any, found: ShareEstimate) -> Iterator[tuple[Any, ...]]:
+    """Yield name, rows, share, low and high of each set or group."""
+    rows = np.bincount(index, minlength=len(names))
     ends = (array.tolist() for array in (found.shares, found.low, found.high))
-    table = zip(names, rows.tolist(), *ends, strict=True)
-    sets = tuple(SetShare(name, count, *map(frozen_share, ends)) for name, count, *ends in table)
-    return Prevalence(assumed.name, confidence, f"{found.how}, model held fixed", sets)
+    for name, count, *values in zip(names, rows.tolist(), *ends, strict=True):
+        yield name, count, *map(frozen_share, values)
+
+
+def _checked_fits(resampled: npt.ArrayLike | None, scores: FloatArray) -> FloatArray | None:
+    """Return the resampled logits, or say what is wrong with them."""
+    if resampled is None:
+        return None
+    fits = np.asarray(resampled, dtype=np.float64)
+    if fits.shape[1:] != scores.shape or not np.isfinite(fits).all():
+        raise InputError(
+            f"resampled must hold finite logits of each fit, (R, {', '.join(map(str, scores.shape))}"
+            f"); got shape {fits.shape}."
+        )
+    return fits
+
+
+def _checked_shares(shares: npt.ArrayLike, num_sets: int, num_classes: int) -> FloatArray:
+    """Return known shares (m, K) with rows of nan for sets that are not known."""
+    values = np.asarray(shares, dtype=np.float64)
+    if values.ndim == 1 and num_classes == 2:
+        values = np.stack((1 - values, values), axis=1)
+    if values.shape != (num_sets, num_classes) or (values < 0).any() or (values > 1).any():
+        raise InputError(
+            f"set_shares must hold shares in [0, 1], or nan, of {num_sets} sets and {num_classes} "
+            f"classes; got shape {values.shape}."
+        )
+    return values

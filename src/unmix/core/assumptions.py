@@ -13,13 +13,27 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.set_effects import effect_size, inside_shares, known_set_offsets
+from unmix.core.set_effects import (
+    effect_size,
+    inside_shares,
+    known_set_offsets,
+    new_set_probability,
+)
 from unmix.core.share_density import (
     ShareResiduals,
     label_shift_residuals,
     set_effect_residuals,
 )
+from unmix.core.share_draws import (
+    NUM_DRAWS,
+    OffsetDraws,
+    ScoredSets,
+    class_prior_draws,
+    draw_intervals,
+    set_effect_draws,
+)
 from unmix.core.shares import share_by_likelihood, share_by_mean, share_interval
+from unmix.core.simplex import set_sums
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 
@@ -46,6 +60,10 @@ class ShareEstimate:
     high: FloatArray
     how: str
     """How they were made, in words."""
+
+
+# rows of sets -> probabilities of the rows of sets that nobody knows, (n,) or (n, K)
+NewSetRule = Callable[[ScoredSets], FloatArray]
 
 
 # (logits, set_index, num_sets, prior of the logits (K,)) -> shares, standard errors
@@ -84,6 +102,10 @@ class Assumption:
     """How far the stated shares of sets are from what their rows say, for the score."""
     known_set: KnownSetRule
     """How the logits of rows move when the share of their set is known."""
+    new_set: NewSetRule
+    """How probable the classes of rows are when nobody knows the share of their set."""
+    offset_draws: Callable[[ScoredSets], OffsetDraws]
+    """What sets may add to the logits of their rows, as draws."""
     profile: IntervalRule | None = None
     """A better interval than share +- z standard errors, where there is one (two classes)."""
     profile_how: str = ""
@@ -105,24 +127,92 @@ class Assumption:
         shares, _ = self.share_rule(logits, set_index, num_sets, prior)
         return np.stack((1 - shares, shares), axis=1) if shares.ndim == 1 else shares
 
-    def estimate_shares(
-        self,
-        logits: FloatArray,
-        set_index: IntArray,
-        num_sets: int,
-        prior: FloatArray,
-        confidence: float,
-    ) -> ShareEstimate:
-        """Return the class shares of each set with intervals, the model held fixed."""
+    def new_set_shares(self, sets: ScoredSets, confidence: float) -> ShareEstimate:
+        """Return the class shares of each set with intervals, whatever was stated of them."""
+        if self.profile is None:
+            return self.group_shares(
+                replace(sets, stated=None), sets.set_index, sets.num_sets, confidence
+            )
         from scipy.special import ndtri
 
-        shares, errors = self.share_rule(logits, set_index, num_sets, prior)
-        if self.profile is not None and shares.ndim == 1:
-            low, high = self.profile(logits, set_index, num_sets, prior, confidence)
-            return ShareEstimate(shares, low, high, f"{self.how}; {self.profile_how}")
-        half = ndtri((1 + confidence) / 2) * errors
-        low, high = (shares - half).clip(0, 1), (shares + half).clip(0, 1)
-        return ShareEstimate(shares, low, high, f"{self.how}; normal interval cut off at 0 and 1")
+        point = (sets.logits, sets.set_index, sets.num_sets, sets.prior)
+        shares, errors = self.share_rule(*point)
+        z = ndtri((1 + confidence) / 2)
+        spread = np.zeros_like(shares)
+        for fit in range(sets.num_fits):
+            moved, _ = self.share_rule(sets.fits[fit], *point[1:])
+            spread += (moved - shares) ** 2 / sets.num_fits
+        if shares.ndim == 1:
+            low, high = self.profile(*point, confidence)
+            how = self.profile_how
+        else:
+            low, high, how = shares - z * errors, shares + z * errors, "normal interval"
+        low = shares - np.sqrt((shares - low) ** 2 + z**2 * spread)
+        high = shares + np.sqrt((high - shares) ** 2 + z**2 * spread)
+        how = f"{self.how}; {how}, {_model_error(sets, 'widened by the spread of')}"
+        return ShareEstimate(shares, low.clip(0, 1), high.clip(0, 1), how)
+
+    def row_probabilities(self, sets: ScoredSets) -> FloatArray:
+        """Return the probability of each row in its set, known or new: (n,) or (n, K)."""
+        known = sets.known
+        if not known.any() or sets.stated is None:
+            return self.new_set(sets)
+        rows, index = sets.part(known)
+        moved = self.known_set(sets.logits[rows], index, sets.stated[known], sets.prior)
+        found = np.empty_like(sets.logits)
+        found[rows] = new_set_probability(moved, 0.0)
+        if not rows.all():
+            others, new = sets.part(~known)
+            part = ScoredSets(sets.logits[others], new, int((~known).sum()), sets.prior, sets.tau)
+            found[others] = self.new_set(part)
+        return found
+
+    def group_shares(
+        self, sets: ScoredSets, groups: IntArray, num_groups: int, confidence: float
+    ) -> ShareEstimate:
+        """Return the class shares of groups of rows, which may cross the sets, with intervals.
+
+        Parameters
+        ----------
+        sets : ScoredSets
+        groups : array of integers, shape (n,)
+        num_groups : int
+        confidence : float
+        """
+        found = self.row_probabilities(sets)
+        counts = np.bincount(groups, minlength=num_groups)
+        with np.errstate(invalid="ignore"):
+            sums = set_sums(found, groups, num_groups)
+            shares = sums / (counts if found.ndim == 1 else counts[:, None])
+        draws = self.offset_draws(sets)
+        low, high = draw_intervals(sets, draws, groups, num_groups, confidence)
+        drawn = "set effects" if self.profile is None else "shares of sets"
+        how = (
+            f"mean probability; interval by {max(NUM_DRAWS, 25 * sets.num_fits)} draws of {drawn} "
+            f"and rows, {_model_error(sets, 'and of')}"
+        )
+        # An estimate lies in its interval, also where a few draws end beside it.
+        return ShareEstimate(shares, np.fmin(low, shares), np.fmax(high, shares), how)
+
+
+def _model_error(sets: ScoredSets, words: str) -> str:
+    """Say whether the error of the model is part of an interval."""
+    return f"{words} {sets.num_fits} resampled fits" if sets.num_fits else "model held fixed"
+
+
+def _averaged_over_effects(sets: ScoredSets) -> FloatArray:
+    """Average over the effect of a set."""
+    return new_set_probability(sets.logits, sets.tau)
+
+
+def _at_likely_prior(sets: ScoredSets) -> FloatArray:
+    """Move each row to the class prior that is most likely for its set."""
+    shares, _ = share_by_likelihood(sets.logits, sets.set_index, sets.num_sets, sets.prior)
+    if shares.ndim == 1:
+        shares = np.stack((1 - shares, shares), axis=1)
+    shares = np.where(np.isnan(shares), sets.prior, shares)
+    # Shares of 0 and 1 by likelihood are moved in by half a row, as stated ones are.
+    return new_set_probability(_at_own_prior(sets.logits, sets.set_index, shares, sets.prior), 0.0)
 
 
 def _by_mean(
@@ -175,6 +265,8 @@ LABEL_SHIFT = Assumption(
     share_rule=share_by_likelihood,
     residuals=_by_class_prior,
     known_set=_at_own_prior,
+    new_set=_at_likely_prior,
+    offset_draws=class_prior_draws,
     how="maximum likelihood",
     profile=share_interval,
     profile_how="profile-likelihood interval",
@@ -188,6 +280,8 @@ COVARIATE_SHIFT = Assumption(
     share_rule=_by_mean,
     residuals=_by_set_effect,
     known_set=_with_own_effect,
+    new_set=_averaged_over_effects,
+    offset_draws=set_effect_draws,
     how="mean predicted probability",
 )
 SET_EFFECTS = replace(

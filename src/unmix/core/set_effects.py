@@ -32,6 +32,7 @@ from unmix.core.tilts import (
 from unmix.errors import InputError
 
 __all__ = [
+    "effect_covariance",
     "best_effect_nll",
     "effect_size",
     "fit_tau",
@@ -313,7 +314,7 @@ def known_set_offsets(
         return np.asarray(moments.offsets * (scale * information) ** 2 / omega)
     information, omega = _class_omega(moments, scale)
     pulled = _times(information, _solved(omega, _times(information, moments.offsets[:, 1:])))
-    shrunken = pulled @ _effect_covariance(scale, moments.q.shape[1])
+    shrunken = pulled @ effect_covariance(scale, moments.q.shape[1])
     return np.hstack([np.zeros((len(shrunken), 1)), shrunken])
 
 
@@ -447,7 +448,7 @@ def independent(
         Log of the determinant by which the turned offsets are longer.
     """
     # A set effect has the covariance tau^2 (I + J) / 2 = tau^2 R R': undo R, then diagonalise.
-    root = np.linalg.cholesky(_effect_covariance(1.0, offsets.shape[1] + 1))
+    root = np.linalg.cholesky(effect_covariance(1.0, offsets.shape[1] + 1))
     undo = np.linalg.inv(root)
     variances, vectors = np.linalg.eigh(undo @ covariances @ undo.T)
     turned = np.einsum("mkl,mk->ml", vectors, offsets @ undo.T)
@@ -484,8 +485,8 @@ def _log_rows(rows: IntArray) -> FloatArray:
     return np.log(np.maximum(rows, 1).astype(np.float64))
 
 
-def _effect_covariance(tau: float, num_classes: int) -> FloatArray:
-    """Return the covariance of the offsets of every class but class 0 (K - 1, K - 1)."""
+def effect_covariance(tau: float, num_classes: int) -> FloatArray:
+    """Return the covariance of the effects of every class but class 0 (K - 1, K - 1)."""
     free = num_classes - 1
     return np.asarray(tau**2 * (np.eye(free) + np.ones((free, free))) / 2)
 
@@ -502,7 +503,7 @@ def _class_omega(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray]
     """Return N and Omega of every class but class 0 (m, K - 1, K - 1)."""
     information = _class_information(moments)[:, 1:, 1:]
     noise = class_covariances(moments.variances)[:, 1:, 1:]
-    effect = _effect_covariance(tau, moments.q.shape[1])
+    effect = effect_covariance(tau, moments.q.shape[1])
     return information, information @ effect @ information + information + noise
 
 
@@ -520,7 +521,7 @@ def _class_nll(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray, F
     """Return values (m,), gradient (n, K) and the derivative by log tau (m,) of K classes."""
     index, rows, offsets, q, _ = moments
     num_sets, num_classes = offsets.shape
-    b, effect = offsets[:, 1:], _effect_covariance(tau, num_classes)
+    b, effect = offsets[:, 1:], effect_covariance(tau, num_classes)
     information, omega = _class_omega(moments, tau)
     inverse = np.asarray(np.linalg.inv(omega), dtype=np.float64)
     moved = _times(information, b)

@@ -14,13 +14,24 @@ from scipy.stats import chi2
 
 from unmix.core.class_shares import check_prior
 from unmix.core.roots import decreasing_root
-from unmix.core.simplex import set_sums, simplex_errors, simplex_maximum
+from unmix.core.simplex import set_sums, simplex_errors, simplex_factors, simplex_maximum
 from unmix.errors import InputError
 
-__all__ = ["check_rows", "share_by_likelihood", "share_by_mean", "share_interval"]
+__all__ = [
+    "check_rows",
+    "interpolated",
+    "matching_threshold",
+    "share_by_likelihood",
+    "share_by_mean",
+    "share_interval",
+    "share_profile",
+    "share_spread",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+ROOTS, MOST_ROOT = 7, 3.5  # of a profile likelihood, on each side of its maximum
 
 
 def check_rows(
@@ -203,6 +214,83 @@ def share_interval(
     empty = np.bincount(index, minlength=num_sets) == 0
     low[empty] = high[empty] = np.nan
     return low, high
+
+
+def share_profile(
+    logits: npt.ArrayLike, set_index: npt.ArrayLike, num_sets: int, target_prior: npt.ArrayLike
+) -> FloatArray:
+    """Give every set's share of positives as a function of the signed root of its likelihood.
+
+    A standard normal in the place of the root draws a share from its likelihood: `interpolated`.
+
+    Parameters
+    ----------
+    logits, set_index, num_sets, target_prior
+        As for `share_interval`.
+
+    Returns
+    -------
+    (m, 2 ROOTS + 1)
+        The shares at roots that are evenly spaced in [-MOST_ROOT, MOST_ROOT], not decreasing; that
+        of maximum likelihood in the middle.
+    """
+    roots = np.linspace(0, MOST_ROOT, ROOTS + 1)[1:]
+    middle, _ = share_by_likelihood(logits, set_index, num_sets, target_prior)
+    sides = [
+        share_interval(logits, set_index, num_sets, target_prior, float(chi2.cdf(root**2, 1)))
+        for root in roots
+    ]
+    below, above = [low for low, _ in sides[::-1]], [high for _, high in sides]
+    return np.stack([*below, middle, *above], axis=1)
+
+
+def interpolated(profile: FloatArray, roots: FloatArray) -> FloatArray:
+    """Return the shares of a profile (m, 2 ROOTS + 1) at roots (d, m), (d, m)."""
+    place = ((roots / MOST_ROOT + 1) * ROOTS).clip(0, 2 * ROOTS)
+    left = np.minimum(place.astype(np.int64), 2 * ROOTS - 1)
+    sets, part = np.arange(len(profile)), place - left
+    return np.asarray((1 - part) * profile[sets, left] + part * profile[sets, left + 1])
+
+
+def share_spread(
+    logits: npt.ArrayLike, set_index: npt.ArrayLike, shares: FloatArray, target_prior: FloatArray
+) -> FloatArray:
+    """Return what K - 1 standard normals are multiplied by to be errors of shares (m, K, K - 1).
+
+    Parameters
+    ----------
+    logits : (n, K)
+    set_index : (n,)
+    shares : (m, K)
+        Of maximum likelihood.
+    target_prior : (K,)
+        At which the logits hold.
+    """
+    scores, index = check_rows(logits, set_index, len(shares))
+    likelihoods = np.asarray(softmax(scores - np.log(target_prior), axis=1))
+    return simplex_factors(likelihoods, index, shares)
+
+
+def matching_threshold(probabilities: npt.ArrayLike, share: float) -> float:
+    """Return the threshold at which the share of rows at or above it is nearest to a given one.
+
+    Parameters
+    ----------
+    probabilities : (n,)
+    share : float
+        In [0, 1].
+
+    Examples
+    --------
+    >>> matching_threshold([0.1, 0.2, 0.3, 0.9], 0.5)
+    0.3
+    """
+    values = np.sort(np.asarray(probabilities, dtype=np.float64))
+    # Rows at or above each candidate; the last one, above all rows, has none.
+    candidates = np.append(values, np.nextafter(values[-1], np.inf))
+    reached = 1 - np.searchsorted(values, candidates) / len(values)
+    # The larger of two equally near ones: in doubt fewer rows are positive.
+    return float(candidates[::-1][np.argmin(abs(reached - share)[::-1])])
 
 
 def _two_likelihoods(scores: FloatArray, target: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ its standard errors, and the nearest point of the simplex. This file knows no lo
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["nearest_in_simplex", "outer_sums", "set_sums", "simplex_errors", "simplex_maximum"]
+__all__ = ["nearest_in_simplex", "outer_sums", "set_sums", "simplex_errors", "simplex_factors", "simplex_maximum"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -117,6 +117,27 @@ def outer_sums(columns: FloatArray, index: IntArray, num_sets: int) -> FloatArra
 
 def simplex_errors(likelihoods: FloatArray, index: IntArray, shares: FloatArray) -> FloatArray:
     """Return standard errors of shares that sum to 1, from the observed information (m, K)."""
+    moves, values, flat = _directions(likelihoods, index, shares)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        spread = np.where(flat[:, None, :], np.inf, 1 / np.where(flat, 1.0, values)[:, None, :])
+        terms = np.where(abs(moves) > 1e-9, moves**2 * spread, 0.0)
+    return np.asarray(np.sqrt(terms.sum(axis=2)))
+
+
+def simplex_factors(likelihoods: FloatArray, index: IntArray, shares: FloatArray) -> FloatArray:
+    """Return what K - 1 standard normals are multiplied by to be errors of shares (m, K, K - 1).
+
+    Where the likelihood is flat an error is as large as a share can be, 1.
+    """
+    moves, values, flat = _directions(likelihoods, index, shares)
+    sizes = np.where(flat, 1.0, 1 / np.sqrt(np.where(flat, 1.0, values))).clip(max=1.0)
+    return np.asarray(moves * sizes[:, None, :])
+
+
+def _directions(
+    likelihoods: FloatArray, index: IntArray, shares: FloatArray
+) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
+    """Return how shares move along independent directions, their information, where it is flat."""
     num_sets, num_classes = shares.shape
     mixed = _mixed(likelihoods, index, shares)
     information = outer_sums(likelihoods / mixed[:, None], index, num_sets)
@@ -126,8 +147,4 @@ def simplex_errors(likelihoods: FloatArray, index: IntArray, shares: FloatArray)
     values, vectors = np.linalg.eigh(inside)
     # One row of information per set is the scale against which a direction counts as flat.
     flat = values <= 1e-12 * np.maximum(values[:, -1:], 1.0)
-    moves = basis @ vectors  # (m, K, K-1): how the shares move along each direction
-    with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.where(flat[:, None, :], np.inf, 1 / np.where(flat, 1.0, values)[:, None, :])
-        terms = np.where(abs(moves) > 1e-9, moves**2 * spread, 0.0)
-    return np.asarray(np.sqrt(terms.sum(axis=2)))
+    return basis @ vectors, values, flat  # (m, K, K-1), (m, K-1), (m, K-1)

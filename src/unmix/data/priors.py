@@ -281,6 +281,22 @@ def _set_ids(table: Table, columns: Mapping[str, Any], id_column: str) -> tuple[
     return set_ids
 
 
+def factor_ids(set_values: Any) -> tuple[NDArray[np.int64], list[Hashable]]:
+    """Return the set of each row (n,), numbered as they come, and the ids of the sets.
+
+    Raises
+    ------
+    InputError
+        A row has no set.
+    """
+    codes, uniques = pd.factorize(_as_column(set_values))
+    if (codes < 0).any():
+        raise InputError(
+            f"row {int((codes < 0).argmax()) + 1} has no set; give it one or remove it."
+        )
+    return codes.astype(np.int64), uniques.tolist()
+
+
 def match_ids(
     set_values: Any,
     known: Mapping[Hashable, int],
@@ -313,12 +329,7 @@ def match_ids(
     InputError
         A row has no set, a set is not known, or a known set has no rows.
     """
-    codes, uniques = pd.factorize(_as_column(set_values))
-    if (codes < 0).any():
-        raise InputError(
-            f"row {int((codes < 0).argmax()) + 1} has no set; give it one or remove it."
-        )
-    found = uniques.tolist()
+    codes, found = factor_ids(set_values)
     positions = np.array([known.get(set_id, -1) for set_id in found], dtype=np.int64)
     if (positions < 0).any():
         absent = [set_id for set_id in found if set_id not in known]

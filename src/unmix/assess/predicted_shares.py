@@ -1,0 +1,158 @@
+"""The class shares of sets and groups of rows, by a fitted classifier.
+
+Finds out which sets are known and what makes a group; `unmix.assess.prevalence` does the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from unmix.assess.prevalence import Prevalence, prevalence
+from unmix.data.priors import Priors, factor_ids, match_sets
+from unmix.errors import InputError
+from unmix.learn.estimator import SetClassifier
+
+__all__ = ["MISSING", "prevalence_of", "prevalence_of_logits"]
+
+Array = np.ndarray[Any, Any]
+
+MISSING = "missing"  # what rows without a value are called
+
+
+def prevalence_of(
+    clf: SetClassifier,
+    X: Any,
+    sets: Any = None,
+    *,
+    by: Any = None,
+    set_priors: Any = None,
+    confidence: float = 0.95,
+) -> Prevalence:
+    """Estimate the class shares of sets, or of groups of rows, by a fitted classifier.
+
+    Parameters
+    ----------
+    clf : UnmixClassifier
+    X, sets, by, set_priors, confidence
+        As for `UnmixClassifier.prevalence`.
+    """
+    if isinstance(by, str):
+        if not isinstance(X, pd.DataFrame) or by not in X.columns:
+            raise InputError(f"X has no column {by!r}; pass its values: by=frame[{by!r}]")
+        by = X[by]
+    logits = clf.logits_at(X, clf.learner_.base_prior)
+    return prevalence_of_logits(
+        clf,
+        logits,
+        clf.resampled_logits(X),
+        sets,
+        by=by,
+        set_priors=set_priors,
+        confidence=confidence,
+    )
+
+
+def prevalence_of_logits(
+    clf: SetClassifier,
+    logits: Array,
+    resampled: Array,
+    sets: Any = None,
+    *,
+    by: Any = None,
+    set_priors: Any = None,
+    confidence: float = 0.95,
+) -> Prevalence:
+    """Do the same for logits (n,) or (n, K) and resampled ones, both at the learner's base prior."""
+    if sets is None and by is None:
+        raise InputError("say what the shares are by: sets, by, or both")
+    groups = None if by is None else _groups(by)
+    set_ids: list[Hashable] = ["all rows"]
+    codes = np.zeros(len(logits), dtype=np.int64)
+    if sets is not None:
+        codes, set_ids = factor_ids(sets)
+    elif set_priors is not None:
+        raise InputError("set_priors are the shares of sets: pass the set of each row")
+    for name, column in (("sets", codes), ("by", codes if groups is None else groups[0])):
+        if len(column) != len(logits):
+            raise InputError(f"X has {len(logits)} rows and {name} has {len(column)}")
+    shares = None
+    # By set alone the question is what the share is, so that only shares given with it are used.
+    if sets is not None and (by is not None or set_priors is not None):
+        shares = _known_shares(clf, sets, set_ids, set_priors)
+    named = {} if groups is None else {"groups": groups[0], "group_values": groups[1]}
+    return prevalence(
+        logits,
+        codes,
+        len(set_ids),
+        clf.learner_.base_prior,
+        set_ids=[str(i) for i in set_ids],
+        assumption=clf.method_row_.assumption,
+        confidence=confidence,
+        tau=clf.learner_.tau,
+        resampled=resampled,
+        set_shares=shares,
+        by=(str(getattr(sets, "name", None) or "set"),) if groups is None else groups[2],
+        **named,
+    )
+
+
+def _known_shares(
+    clf: SetClassifier, sets: Any, set_ids: list[Hashable], set_priors: Any
+) -> Array:
+    """Return the shares of the sets that are known, nan for the others (m, K)."""
+    if set_priors is None:
+        priors = Priors(clf.set_ids_, clf.learner_.set_priors, source="the model")
+    else:
+        priors = clf.in_class_order(Priors.of(set_priors))
+    place = {set_id: j for j, set_id in enumerate(priors.set_ids)}
+    if set_priors is not None and not any(set_id in place for set_id in set_ids):
+        match_sets(sets, priors, unused="keep")  # says what does not match
+    stated = priors.set_priors.matrix
+    found = np.full((len(set_ids), stated.shape[1]), np.nan)
+    for j, set_id in enumerate(set_ids):
+        if set_id in place:
+            found[j] = stated[place[set_id]]
+    return found
+
+
+def _groups(by: Any) -> tuple[Array, list[tuple[str, ...]], tuple[str, ...]]:
+    """Return the group of each row (n,), the values of each group, and the names of the columns."""
+    frame = by if isinstance(by, pd.DataFrame) else pd.DataFrame({_name(by): np.asarray(by)})
+    if not frame.shape[1]:
+        raise InputError("by has no column")
+    index, values = np.zeros(len(frame), dtype=np.int64), [()]
+    for _, column in frame.items():
+        codes, labels = _coded(column)
+        index = index * len(labels) + codes
+        present, index = np.unique(index, return_inverse=True)
+        values = [(*values[i // len(labels)], labels[i % len(labels)]) for i in present.tolist()]
+    return index, values, tuple(str(name) for name in frame.columns)
+
+
+def _name(by: Any) -> str:
+    """Return the name of a column, or 'group'."""
+    return str(getattr(by, "name", None) or "group")
+
+
+def _coded(column: pd.Series[Any]) -> tuple[Array, list[str]]:
+    """Return codes and the values in order, those without a value last."""
+    codes, uniques = pd.factorize(column)
+    found = uniques.tolist()
+    try:
+        order = sorted(range(len(found)), key=found.__getitem__)
+    except TypeError:  # of several kinds: as they come
+        order = list(range(len(found)))
+    rank = np.empty(len(found) + 1, dtype=np.int64)
+    rank[order] = np.arange(len(found))
+    rank[-1] = len(found)  # code -1
+    labels = [_text(found[i]) for i in order]
+    return rank[codes], [*labels, MISSING] if (codes < 0).any() else labels
+
+
+def _text(value: Any) -> str:
+    """Return a value as text, numbers in the shortest way."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
