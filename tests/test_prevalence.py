@@ -3,8 +3,12 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy.special import expit
+from scipy.stats import binom
 
+from unmix import UnmixClassifier
 from unmix.assess.prevalence import prevalence
 from unmix.core.shares import share_by_likelihood, share_by_mean
 from unmix.errors import InputError
@@ -69,9 +73,94 @@ def test_shares_and_rows_are_those_of_the_core():
 def test_covariate_shift_uses_the_mean_probability():
     logits, index = three_class_rows(np.random.default_rng(3), [(0.2, 0.2, 0.6)] * 2, 50)
     table = prevalence(logits, index, 2, TARGETS, assumption="covariate shift")
-    shares, errors = share_by_mean(logits, index, 2)
+    shares, _ = share_by_mean(logits, index, 2)
     assert table.sets[1].share == pytest.approx(tuple(shares[1]))
-    assert table.sets[1].high == pytest.approx(tuple(shares[1] + 1.959964 * errors[1]))
+    for k, share in enumerate(shares[1]):
+        low, high = binom.ppf([0.025, 0.975], 50, share) / 50
+        assert (table.sets[1].low[k], table.sets[1].high[k]) == pytest.approx((low, high), abs=0.03)
+
+
+def test_the_share_of_a_new_set_varies_by_its_effect_the_fit_and_its_rows():
+    rng = np.random.default_rng(0)
+    logits, fits = rng.normal(size=60), rng.normal(size=(5, 60))
+    table = prevalence(
+        logits, np.zeros(60, int), 1, 0.5, assumption="set effects", tau=0.7, resampled=fits
+    )
+    many = [
+        rng.binomial(60, expit(fits[rng.integers(5)] + rng.normal(0, 0.7)).mean()) / 60
+        for _ in range(20_000)
+    ]
+    low, high = np.quantile(many, [0.025, 0.975])
+    assert (table.sets[0].low, table.sets[0].high) == pytest.approx((low, high), abs=0.035)
+    fixed = prevalence(logits, np.zeros(60, int), 1, 0.5, assumption="covariate shift")
+    assert fixed.sets[0].high - fixed.sets[0].low < high - low
+
+
+def test_resampled_fits_widen_the_interval_under_label_shift():
+    logits, index = two_class_rows(np.random.default_rng(6), [0.4], 300)
+    moved = logits + np.linspace(-1, 1, 11)[:, None]
+    one = prevalence(logits, index, 1, TARGET).sets[0]
+    more = prevalence(logits, index, 1, TARGET, resampled=moved).sets[0]
+    spread = np.std([share_by_likelihood(z, index, 1, TARGET)[0] for z in moved], ddof=1)
+    half = np.hypot(one.high - one.share, 1.959964 * spread)
+    assert more.share == one.share
+    assert more.high - more.share == pytest.approx(half, rel=0.1)
+
+
+def natural(seed, num_sets=60, rows=80, tau=0.4, new=0):
+    """Draw sets with effects: frame of features and group, sets, classes."""
+    rng = np.random.default_rng(seed)
+    sets = np.repeat(np.arange(num_sets + new), rows)
+    x = rng.normal(rng.normal(0, 1, num_sets + new)[sets], 1.0)
+    effect = rng.normal(0, tau, num_sets + new)
+    y = rng.random(len(x)) < expit(x - 0.5 + effect[sets])
+    frame = pd.DataFrame({"x": x, "group": np.where(x > rng.normal(size=len(x)), "a", "b")})
+    return frame, sets, y
+
+
+def test_intervals_cover_the_shares_of_new_sets_and_of_groups():
+    held, groups = [], []
+    for seed in range(5):
+        frame, sets, y = natural(seed, new=8)
+        seen = sets < 60
+        shares = pd.Series(y[seen]).groupby(sets[seen]).mean().to_dict()
+        # A strong penalty is a bias that no interval knows of.
+        clf = UnmixClassifier(shares, model="linear", method="set-effects", l2=1e-4, random_state=0)
+        clf.fit(frame.loc[seen, ["x"]], sets[seen])
+        new = clf.prevalence(frame.loc[~seen, ["x"]], sets[~seen])
+        truth = pd.Series(y[~seen]).groupby(sets[~seen]).mean()
+        held += [e.low <= truth[int(e.set_id)] <= e.high for e in new.sets]
+        by = clf.prevalence(frame.loc[seen, ["x"]], sets[seen], by=frame.loc[seen, "group"])
+        in_group = pd.Series(y[seen]).groupby(frame.loc[seen, "group"]).mean()
+        groups += [e.low <= in_group[e.group[0]] <= e.high for e in by.groups]
+        assert by.known_sets == 60
+    assert sum(held) >= 35  # of 40
+    assert sum(groups) >= 9  # of 10
+
+
+def test_shares_by_set_come_near_the_stated_ones_where_these_are_known():
+    frame, sets, y = natural(1)
+    shares = pd.Series(y).groupby(sets).mean().to_dict()
+    clf = UnmixClassifier(shares, model="linear", method="set-effects", random_state=0)
+    clf.fit(frame[["x"]], sets)
+    table = clf.prevalence(frame[["x"]], sets, set_priors=shares).to_frame()
+    stated = np.array([shares[int(i)] for i in table["set"]])
+    new = clf.prevalence(frame[["x"]], sets).to_frame()
+    assert np.abs(table["share"] - stated).mean() < np.abs(new["share"] - stated).mean() / 1.5
+    both = clf.prevalence(frame[["x"]], sets, by=frame.assign(set=sets)[["set", "group"]])
+    assert len(both.groups) == 120
+    assert both.by == ("set", "group")
+
+
+def test_by_needs_something_to_be_by():
+    frame, sets, y = natural(1, num_sets=12)
+    shares = pd.Series(y).groupby(sets).mean().to_dict()
+    clf = UnmixClassifier(shares, model="linear", method="set-effects", random_state=0)
+    clf.fit(frame[["x"]], sets)
+    with pytest.raises(InputError, match="sets, by, or both"):
+        clf.prevalence(frame[["x"]])
+    with pytest.raises(InputError, match="no column 'colour'"):
+        clf.prevalence(frame[["x"]], sets, by="colour")
 
 
 def test_a_different_target_prior_moves_nothing_when_the_logits_move_with_it():

@@ -113,20 +113,33 @@ class UnmixClassifier(SetClassifier):
         priors = None if set_priors is None else Priors.of(set_priors)
         return evaluate_classifier(self, X, sets, priors=priors, labels=labels)
 
-    def prevalence(self, X: Any, sets: Any, *, confidence: float = 0.95) -> Prevalence:
-        """Estimate the class shares of sets that nobody stated.
+    def prevalence(
+        self,
+        X: Any,
+        sets: Any = None,
+        *,
+        by: Any = None,
+        set_priors: Any = None,
+        confidence: float = 0.95,
+    ) -> Prevalence:
+        """Estimate the class shares of sets that nobody stated, or of groups of rows.
 
         Parameters
         ----------
         X : rows, as for `predict`
-        sets : array, shape (n,)
-            The set id of each row.
+        sets : array, shape (n,), optional
+            The set id of each row. Without it all rows are taken as one new set.
+        by : array or frame, or the name of a column of X, optional
+            What the groups are by, such as age or region. Groups may cross the sets. Rows of sets
+            whose shares are known, those of training or of `set_priors`, are told by them.
+        set_priors : mapping, Series or Priors, optional
+            Shares of these sets, if they are newer than those of training.
         confidence : float
             Coverage that the intervals aim at.
         """
-        from unmix.assess.judge import prevalence_of
+        from unmix.assess.predicted_shares import prevalence_of
 
-        return prevalence_of(self, X, sets, confidence=confidence)
+        return prevalence_of(self, X, sets, by=by, set_priors=set_priors, confidence=confidence)
 
     def diagnose(self) -> Diagnosis:
         """Say what to expect, given the shares and sizes of the training sets."""

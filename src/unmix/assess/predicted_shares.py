@@ -66,7 +66,7 @@ def prevalence_of_logits(
     set_priors: Any = None,
     confidence: float = 0.95,
 ) -> Prevalence:
-    """Do the same for logits (n,) or (n, K) and resampled ones, both at the learner's base prior."""
+    """Do the same for logits (n,) or (n, K), and resampled ones, at the learner's base prior."""
     if sets is None and by is None:
         raise InputError("say what the shares are by: sets, by, or both")
     groups = None if by is None else _groups(by)
@@ -83,7 +83,9 @@ def prevalence_of_logits(
     # By set alone the question is what the share is, so that only shares given with it are used.
     if sets is not None and (by is not None or set_priors is not None):
         shares = _known_shares(clf, sets, set_ids, set_priors)
-    named = {} if groups is None else {"groups": groups[0], "group_values": groups[1]}
+    named: dict[str, Any] = (
+        {} if groups is None else {"groups": groups[0], "group_values": groups[1]}
+    )
     return prevalence(
         logits,
         codes,
@@ -100,9 +102,7 @@ def prevalence_of_logits(
     )
 
 
-def _known_shares(
-    clf: SetClassifier, sets: Any, set_ids: list[Hashable], set_priors: Any
-) -> Array:
+def _known_shares(clf: SetClassifier, sets: Any, set_ids: list[Hashable], set_priors: Any) -> Array:
     """Return the shares of the sets that are known, nan for the others (m, K)."""
     if set_priors is None:
         priors = Priors(clf.set_ids_, clf.learner_.set_priors, source="the model")
@@ -124,7 +124,8 @@ def _groups(by: Any) -> tuple[Array, list[tuple[str, ...]], tuple[str, ...]]:
     frame = by if isinstance(by, pd.DataFrame) else pd.DataFrame({_name(by): np.asarray(by)})
     if not frame.shape[1]:
         raise InputError("by has no column")
-    index, values = np.zeros(len(frame), dtype=np.int64), [()]
+    index: Array = np.zeros(len(frame), dtype=np.int64)
+    values: list[tuple[str, ...]] = [()]
     for _, column in frame.items():
         codes, labels = _coded(column)
         index = index * len(labels) + codes

@@ -171,11 +171,11 @@ def prevalence(
 
     Notes
     -----
-    New sets under label shift: the maximum-likelihood share (`share_by_likelihood`). For two classes
-    the interval holds the shares whose log-likelihood lies at most chi2.ppf(confidence, 1) / 2 below
-    the maximum, which stays honest near 0 and 1; for K classes it is share +- z standard errors.
-    Each half is then widened: the root of its square plus that of z times the spread of the shares
-    by the resampled fits.
+    New sets under label shift: the maximum-likelihood share (`share_by_likelihood`). For two
+    classes the interval holds the shares whose log-likelihood lies at most
+    chi2.ppf(confidence, 1) / 2 below the maximum, which stays honest near 0 and 1; for K classes it
+    is share +- z standard errors. Each half is then widened: the root of its square plus that of z
+    times the spread of the shares by the resampled fits.
 
     All else: the mean of the rows' probabilities, and quantiles of seeded draws of the fit, the
     effects of the sets (label shift: their shares) and the classes of the rows: see
@@ -225,8 +225,8 @@ def _checked_fits(resampled: npt.ArrayLike | None, scores: FloatArray) -> FloatA
     fits = np.asarray(resampled, dtype=np.float64)
     if fits.shape[1:] != scores.shape or not np.isfinite(fits).all():
         raise InputError(
-            f"resampled must hold finite logits of each fit, (R, {', '.join(map(str, scores.shape))}"
-            f"); got shape {fits.shape}."
+            f"resampled must hold finite logits of each fit for rows of shape {scores.shape}; got "
+            f"shape {fits.shape}."
         )
     return fits
 

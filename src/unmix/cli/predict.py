@@ -184,31 +184,82 @@ def evaluate(
 @main.command()
 @click.argument("model", type=click.Path())
 @click.argument("rows", type=click.Path())
-@set_option
+@click.option("--sets", "set_column", help="Column of ROWS that names the set of each row.")
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="COLUMN",
+    help="Tell the shares of groups of rows by this column; several times for several columns.",
+)
+@click.option(
+    "--priors",
+    "priors_file",
+    type=click.Path(),
+    help="Known shares of the sets in ROWS; with --by those of training if left out.",
+)
+@click.option("-o", "--output", type=click.Path(), help="Write the table to a .csv or .parquet.")
 @json_option
-def prevalence(model: str, rows: str, set_column: str, as_json: bool) -> None:
-    """Estimate the class shares of new sets in ROWS, with intervals."""
+def prevalence(
+    model: str,
+    rows: str,
+    set_column: str | None,
+    by: tuple[str, ...],
+    priors_file: str | None,
+    output: str | None,
+    as_json: bool,
+) -> None:
+    """Estimate the class shares of new sets, or of groups of rows, in ROWS, with intervals."""
     import numpy as np
+    import pandas as pd
 
-    from unmix.assess.judge import prevalence_of_logits, share_prior
+    from unmix.assess.predicted_shares import prevalence_of_logits
     from unmix.classifier import UnmixClassifier
-    from unmix.data.tables import scan_rows
+    from unmix.data.priors import read_rates
+    from unmix.data.row_writer import write_rows
+    from unmix.data.tables import column_names, scan_rows
+    from unmix.data.wording import listed
 
+    if set_column is None and not by:
+        raise InputError("say what the shares are by: --sets COLUMN, --by COLUMN, or both")
+    if priors_file is not None and set_column is None:
+        raise InputError("--priors are the shares of sets: say with --sets which column names them")
     clf = UnmixClassifier.load(model)
     _require_features(clf, rows)
-    types = clf.encoder_.dtypes
-    logits, names = [], []
+    available = column_names(rows)
+    for name in by:
+        if name not in available:
+            raise InputError(f"{rows} has no column {name!r} for --by; it has {listed(available)}")
+    priors = None if priors_file is None else read_rates(priors_file, set_column)
+    types = dict.fromkeys(by, "str") | dict(clf.encoder_.dtypes)
+    logits, resampled, names, groups = [], [], [], []
     for frame in scan_rows(rows, columns=list(types), set_column=set_column, dtypes=types):
         with about_rows(rows, frame):
-            logits.append(clf.logits_at(frame[clf.encoder_.columns], share_prior(clf)))
-        names.append(frame[set_column].to_numpy())
-    result = prevalence_of_logits(clf, np.concatenate(logits), np.concatenate(names))
+            features = frame[clf.encoder_.columns]
+            logits.append(clf.logits_at(features, clf.learner_.base_prior))
+            resampled.append(clf.resampled_logits(features))
+        if set_column is not None:
+            names.append(frame[set_column].to_numpy())
+        groups.append(frame[list(by)])
+    result = prevalence_of_logits(
+        clf,
+        np.concatenate(logits),
+        np.concatenate(resampled, axis=1),
+        pd.Series(np.concatenate(names), name=set_column) if set_column else None,
+        by=pd.concat(groups, ignore_index=True) if by else None,
+        set_priors=priors,
+    )
+    if output is not None:
+        write_rows(output, [result.to_frame(clf.classes_.tolist())])
     if as_json:
         click.echo(json.dumps(result.to_dict()))
         return
-    click.echo(f"{'set':24} {'rows':>9}  share (95 % interval)")
-    for entry in result.sets:
-        click.echo(f"{entry.set_id:24} {entry.rows:>9,}  {_share_text(entry, clf.classes_)}")
+    what = " x ".join(result.by) if result.groups else "set"
+    click.echo(f"{what:24} {'rows':>9}  share (95 % interval)")
+    for entry in result.groups:
+        name = ", ".join(entry.group)
+        click.echo(f"{name:24} {entry.rows:>9,}  {_share_text(entry, clf.classes_)}")
+    for one in result.sets:
+        click.echo(f"{one.set_id:24} {one.rows:>9,}  {_share_text(one, clf.classes_)}")
 
 
 def _require_features(clf: UnmixClassifier, rows: str) -> None:

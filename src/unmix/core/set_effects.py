@@ -32,8 +32,8 @@ from unmix.core.tilts import (
 from unmix.errors import InputError
 
 __all__ = [
-    "effect_covariance",
     "best_effect_nll",
+    "effect_covariance",
     "effect_size",
     "fit_tau",
     "independent",

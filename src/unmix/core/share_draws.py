@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -149,7 +150,7 @@ def draw_intervals(
     order = np.argsort(groups, kind="stable")
     starts = np.searchsorted(groups[order], np.arange(0, num_groups + BLOCK, BLOCK))
     ends = [(1 - confidence) / 2, (1 + confidence) / 2]
-    for block, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True)):
+    for block, (start, stop) in enumerate(pairwise(starts)):
         rows, first = order[start:stop], block * BLOCK
         found, cell = np.unique(groups[rows] - first, return_inverse=True)
         if len(found):

@@ -7,7 +7,14 @@ its standard errors, and the nearest point of the simplex. This file knows no lo
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["nearest_in_simplex", "outer_sums", "set_sums", "simplex_errors", "simplex_factors", "simplex_maximum"]
+__all__ = [
+    "nearest_in_simplex",
+    "outer_sums",
+    "set_sums",
+    "simplex_errors",
+    "simplex_factors",
+    "simplex_maximum",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -22,7 +22,7 @@ from unmix.data.tables import Table, open_table
 from unmix.data.wording import listed, nearest, quoted
 from unmix.errors import InputError
 
-__all__ = ["Priors", "match_ids", "match_sets", "read_rates", "refuse_unused"]
+__all__ = ["Priors", "factor_ids", "match_ids", "match_sets", "read_rates", "refuse_unused"]
 
 
 @dataclass(frozen=True, eq=False)
