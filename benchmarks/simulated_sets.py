@@ -38,6 +38,7 @@ KINDS = {
     "noise": {"ssc", "count"},
 }
 MODELS = ("linear", "auto")
+COLUMNS = ["part", "kind", "sets", "model", "method", "right", "new_sets", "shown", "seconds"]
 
 
 def logistic(z):
@@ -142,7 +143,8 @@ def main():
 
 def summary(lines):
     """Print how often the right family was chosen, intervals held and nothing was claimed."""
-    table = pd.DataFrame(lines)
+    # Either part may not have been run.
+    table = pd.DataFrame(lines).reindex(columns=COLUMNS)
     for (kind, model), rows in table[table.part == "chosen"].groupby(["kind", "model"]):
         share = np.mean([held / total for held, total in rows["new_sets"]])
         print(
