@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from scipy.special import expit
 from scipy.stats import norm
 
 from test_estimator import covariate_shift, label_shift
@@ -114,3 +115,29 @@ def test_a_gain_without_a_spread_is_not_shown():
     assert Gain(1.0, 0.0, 2.0, 0.0).z == 0
     assert not Gain(-1.0, 0.1, 2.0, 0.0).shown
     assert Gain(1.0, 0.1, 2.0, 0.0).shown
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_small_sets_formed_at_random_are_learned_from_by_their_counts(seed):
+    rng = np.random.default_rng(seed)
+    sets = np.repeat(np.arange(300), 16)
+    x = rng.normal(size=(len(sets), 5))
+    positive = rng.random(len(sets)) < expit(x @ [1.5, -1.0, 1.0, 0.5, -1.5] - 0.5)
+    shares = dict(enumerate(np.bincount(sets, positive) / 16))
+    clf = UnmixClassifier(shares, model="linear", random_state=0).fit(x, sets)
+    assert clf.method_ == "count"
+    assert clf.gains_["count"].shown
+    assert ((clf.predict(x) == 1) == positive).mean() > 0.7
+
+
+def test_where_nothing_beats_the_average_share_the_model_says_hardly_more_than_it():
+    rng = np.random.default_rng(5)
+    sets = np.repeat(np.arange(12), 100)
+    x = rng.normal(size=(len(sets), 4))
+    shares = {j: float(s) for j, s in enumerate(rng.uniform(0.2, 0.4, 12))}
+    with pytest.warns(NotShownWarning):
+        clf = UnmixClassifier(shares, model="linear", random_state=0).fit(x, sets)
+    if max(gain.gain for gain in clf.gains_.values()) <= 0:
+        assert np.ptp(clf.predict_proba(x)[:, 1]) < 0.02
+    known = clf.predict_proba(x, sets)[:, 1]
+    assert np.abs(known - np.array([shares[j] for j in sets])).max() < 0.1

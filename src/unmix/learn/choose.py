@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.stats import norm, t
 
+from unmix.core.assumptions import SET_EFFECTS, ResidualRule
 from unmix.core.losses import set_log_loss
 from unmix.core.set_effects import inside_shares
 from unmix.core.share_density import (
@@ -61,6 +62,8 @@ BASELINE = "baseline"
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
+LEAST_TRIED = 4  # strengths, before a path may end
+SEEN = 1.92  # log-likelihood that a set effect must add: chance adds more in 1 of 20
 CAUTIOUS = 100.0  # times the strongest penalty, where nothing was learned
 ENOUGH_SETS = 200  # to score by; more would only take longer
 SETS_FOR_STRENGTH = 10  # fewer cannot choose the strength of a penalty
@@ -154,7 +157,7 @@ def choose_setup(
     if not found:
         # Without enough sets to hide any, the paper's assumption is taken.
         return _by_rows(rows, setups[: len(setups) // len(wanted)], seed), HeldOutSets()
-    best = max(found, key=lambda entry: entry.gain.gain)
+    best = _simplest(found, max(found, key=lambda entry: entry.gain.gain))
     if best.gain.gain <= 0:
         best = _cautious(found, best)
     # Of each method its best model; the baseline is the same for all.
@@ -168,6 +171,21 @@ def choose_setup(
     return best.setup, HeldOutSets(errors, {k: entry.gain for k, entry in of_method.items()})
 
 
+def _simplest(found: Sequence[Scored], best: Scored) -> Scored:
+    """Return a method of sets that differ by chance, if they do and it is as good as the best.
+
+    As good: within one standard error, paired over sets. Set effects would then learn the same
+    from an approximation.
+    """
+    for entry in found:
+        method = METHODS[entry.setup.method]
+        if entry.by_chance and method.assumption.set_posterior:
+            chosen = _strongest(np.stack([entry.density, best.density]))
+            if chosen == 0:
+                return entry
+    return best
+
+
 def _cautious(found: Sequence[Scored], best: Scored) -> Scored:
     """Return what to fit where nothing predicts held-out sets better than the average share.
 
@@ -176,7 +194,7 @@ def _cautious(found: Sequence[Scored], best: Scored) -> Scored:
     """
     for entry in found:
         row, method = model_row(entry.setup.model), METHODS[entry.setup.method]
-        if row.strength is not None and not method.holds_rows_out and entry.l2_free:
+        if row.strength is not None and not method.assumption.set_posterior and entry.l2_free:
             return replace(entry, setup=replace(entry.setup, l2=CAUTIOUS * method.strengths[0]))
     return best
 
@@ -273,6 +291,10 @@ class Scored:
     gain: Gain
     share_error: float
     """Root of the mean squared error of the predicted share, over sets by their rows."""
+    density: Array
+    """Log density of the stated share of each held-out set (m,)."""
+    by_chance: bool
+    """Whether it was scored as one of sets that differ by chance alone, and they do."""
     l2_free: bool
     """Whether the strength of its penalty was to be chosen."""
     baseline_error: float
@@ -336,8 +358,17 @@ def score_on_sets(
             return []
         k = _strongest(np.stack([entry.density for entry in tried]))
         gain = _gain(tried[k].density - without_rows, tried[k].tau, len(setups))
-        free = setup.l2 is None
-        scored.append(Scored(path[k], gain, tried[k].share_error, free, baseline_error))
+        scored.append(
+            Scored(
+                path[k],
+                gain,
+                tried[k].share_error,
+                tried[k].density,
+                tried[k].by_chance,
+                l2_free=setup.l2 is None,
+                baseline_error=baseline_error,
+            )
+        )
     return scored
 
 
@@ -347,6 +378,8 @@ class _Tried(NamedTuple):
     density: Array
     """Log density of the stated share of each set (m,)."""
     tau: float
+    by_chance: bool
+    """Whether sets differ from each other no more than their rows do: no set effect is seen."""
     share_error: float
 
 
@@ -358,21 +391,40 @@ def _scores_of(
     tried: list[_Tried] = []
     best, worse = -np.inf, 0
     for setup in path:
-        residuals, squares = [], 0.0
+        rules, squares = METHODS[setup.method].residual_rules, 0.0
+        residuals: list[list[ShareResiduals]] = [[] for _ in rules]
         for f, fold in enumerate(folds):
             learner = fold.fitted(view, setup, learners[f], categorical)
             shares, found = fold.predicted(view, setup, learner)
             learners[f] = learner
-            residuals.append(found)
+            for of_rule, of_fold in zip(residuals, found, strict=True):
+                of_rule.append(of_fold)
             squares += fold.square_error(shares)
-        density, tau = log_density(join_residuals(*residuals))
-        tried.append(_Tried(density, tau, float(np.sqrt(squares / len(view)))))
-        mean = float(np.nanmean(density))
+        share_error = float(np.sqrt(squares / len(view)))
+        found_by = [
+            _tried(join_residuals(*of_rule), rule, share_error)
+            for of_rule, rule in zip(residuals, rules, strict=True)
+        ]
+        # The first rule is the method's own; another needs that sets differ by chance alone.
+        able = found_by[:1] + [other for other in found_by[1:] if other.by_chance]
+        entry = max(able, key=lambda tried: float(np.nanmean(tried.density)))
+        tried.append(entry)
+        mean = float(np.nanmean(entry.density))
         worse = worse + 1 if mean <= best else 0
         best = max(best, mean)
-        if worse == 2:
+        # The strongest penalties may all say nothing: a plateau before the rise is no end.
+        if worse == 2 and len(tried) >= LEAST_TRIED:
             break
     return tried
+
+
+def _tried(residuals: ShareResiduals, rule: ResidualRule, share_error: float) -> _Tried:
+    """Return the density of the stated shares, and whether the sets have effects of their own."""
+    density, tau = log_density(residuals)
+    without, _ = log_density(residuals, 0.0)
+    effect = float(np.nansum(density - without)) > SEEN
+    by_chance = rule is SET_EFFECTS.residuals and not effect
+    return _Tried(density, tau, by_chance, share_error)
 
 
 class _Fold:
@@ -405,13 +457,15 @@ class _Fold:
 
     def predicted(
         self, view: UnlabeledSets, setup: Setup, learner: Learner
-    ) -> tuple[Array, ShareResiduals]:
+    ) -> tuple[Array, list[ShareResiduals]]:
         """Return predicted shares of the hidden sets (m, K), and residuals of the stated ones."""
-        assumption, base = METHODS[setup.method].assumption, learner.base_prior
+        method, base = METHODS[setup.method], learner.base_prior
+        assumption = method.assumption
         logits = learner.logits(view.x[self.mask])
         shares = assumption.set_shares(logits, self.index, len(self.truth), base)
         stated = self.truth[:, 1] if logits.ndim == 1 else self.truth
-        return shares, assumption.residuals(logits, self.index, stated, base)
+        rules = method.residual_rules
+        return shares, [rule(logits, self.index, stated, base) for rule in rules]
 
     def baseline(self) -> ShareResiduals:
         """Return the residuals of the answer that knows no rows."""

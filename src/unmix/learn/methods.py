@@ -18,6 +18,7 @@ from unmix.core.assumptions import (
     LABEL_SHIFT,
     SET_EFFECTS,
     Assumption,
+    ResidualRule,
     assumption_named,
 )
 from unmix.core.risks import (
@@ -101,12 +102,24 @@ class Method:
     """Penalties of a linear model to choose from, the strongest first."""
     suits: Callable[[Transition], bool] = lambda transition: True
     """Whether method 'auto' tries it for these sets."""
+    random_sets: bool = False
+    """Whether it is also right for sets that were formed at random, and differ by chance."""
     longer: int | None = None
     """Epochs of recipe `fast` in a study, if it needs more than others."""
 
     def base_prior(self, transition: Transition) -> Array:
         """Return the class prior (K,) at which a model trained by it states its logits."""
         return (self.prior or self.assumption.base_prior)(transition)
+
+    @property
+    def residual_rules(self) -> tuple[ResidualRule, ...]:
+        """How stated shares of held-out sets are compared with their rows, by all it is right for.
+
+        In sets that differ by chance the shares follow from the rows alone, as under covariate
+        shift.
+        """
+        own = self.assumption.residuals
+        return (own, SET_EFFECTS.residuals) if self.random_sets else (own,)
 
     @property
     def holds_rows_out(self) -> bool:
@@ -183,6 +196,7 @@ METHODS: dict[str, Method] = {
             suits=_small_exact_sets,
             information=_of_counts,
             prior=_pooled,
+            random_sets=True,
         ),
         Method("u2", "U^2", "two sets, unbiased risk", u2_risk),
         Method(
