@@ -174,15 +174,14 @@ def choose_setup(
 def _simplest(found: Sequence[Scored], best: Scored) -> Scored:
     """Return a method of sets that differ by chance, if they do and it is as good as the best.
 
-    As good: within one standard error, paired over sets. Set effects would then learn the same
-    from an approximation.
+    As good: within one standard error of its gain. Set effects would then learn the same from an
+    approximation.
     """
+    least = best.gain.gain - best.gain.error
     for entry in found:
-        method = METHODS[entry.setup.method]
-        if entry.by_chance and method.assumption.set_posterior:
-            chosen = _strongest(np.stack([entry.density, best.density]))
-            if chosen == 0:
-                return entry
+        without_effects = METHODS[entry.setup.method].assumption.set_posterior
+        if entry.by_chance and without_effects and entry.gain.gain >= least:
+            return entry
     return best
 
 
@@ -291,8 +290,6 @@ class Scored:
     gain: Gain
     share_error: float
     """Root of the mean squared error of the predicted share, over sets by their rows."""
-    density: Array
-    """Log density of the stated share of each held-out set (m,)."""
     by_chance: bool
     """Whether it was scored as one of sets that differ by chance alone, and they do."""
     l2_free: bool
@@ -363,7 +360,6 @@ def score_on_sets(
                 path[k],
                 gain,
                 tried[k].share_error,
-                tried[k].density,
                 tried[k].by_chance,
                 l2_free=setup.l2 is None,
                 baseline_error=baseline_error,
