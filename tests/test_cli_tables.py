@@ -250,8 +250,10 @@ def test_evaluate_puts_numbers_from_labels_beside_its_own(place, tmp_path, form)
         run("evaluate", place / "model", rows, *SETS, *shares, "--labels", "sick").stdout
     )
     assert without["labeled"] is None
-    labeled = record.pop("labeled")
+    labeled, promised = record.pop("labeled"), record.pop("model_based")
     assert record == {key: without[key] for key in record}
+    assert promised["new_sets"]["expected"] == without["model_based"]["new_sets"]["expected"]
+    assert promised["new_sets"]["measured"]["accuracy"] > 0.5
     clf = UnmixClassifier.load(place / "model")
     features = table[["age", "visits", "code"]]
     decisions = clf.predict(features)

@@ -68,7 +68,7 @@ class StandIn:
         self.shares_ = ClassShares(np.stack([*priors.values()]))
 
         setup = SimpleNamespace(model=self.model_)
-        self.learner_ = SimpleNamespace(base_prior=self.target_prior_, setup=setup)
+        self.learner_ = SimpleNamespace(base_prior=self.target_prior_, setup=setup, tau=0.0)
         self.set_priors, self.method, self.hide_sets = dict(priors), method, None
 
     def decision_function(self, X):

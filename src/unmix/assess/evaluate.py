@@ -16,6 +16,7 @@ from unmix.assess.diagnosis_messages import prior_covariance, set_names
 from unmix.assess.estimates import Estimate, Share, frozen_share, normal_interval, plain
 from unmix.assess.fit_test import FitTest, chi_square_test, score_bins
 from unmix.assess.labeled import LabeledMetrics, decide, labeled_metrics
+from unmix.assess.model_based import ModelBased
 from unmix.assess.prevalence import prevalence
 from unmix.assess.roc import Roc, estimate_roc
 from unmix.core.class_shares import ClassShares, check_prior
@@ -92,6 +93,9 @@ class Evaluation:
         How the intervals were made.
     labeled : LabeledMetrics or None
         The same metrics from labels, where these were given.
+    model_based : ModelBased or None
+        What the model's own probabilities promise, beside the rivals that use no features; of a
+        fitted classifier only.
     """
 
     rows: int
@@ -110,6 +114,7 @@ class Evaluation:
     fit_test: FitTest
     method: str
     labeled: LabeledMetrics | None
+    model_based: ModelBased | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON; nan becomes None."""

@@ -15,11 +15,13 @@ import pandas as pd
 from unmix.assess.diagnose import Diagnosis, diagnose
 from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.evaluate import Evaluation, evaluate
+from unmix.assess.model_based import ModelBased, model_based
 from unmix.core.assumptions import Assumption
 from unmix.data.priors import Priors, match_sets
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.choose import BASELINE, LEAST_SETS, Gain, hides_sets
-from unmix.learn.estimator import SetClassifier
+from unmix.learn.estimator import SetClassifier, class_probabilities
+from unmix.learn.models import move_logits
 
 __all__ = [
     "Judgement",
@@ -162,6 +164,7 @@ def _evaluate(
         prior_errors=errors,
         labels=None if labels is None else _label_codes(clf, labels),
     )
+    result = replace(result, model_based=_model_based(clf, X, set_index, priors, labels))
     assumption = clf.method_row_.assumption
     if assumption.at_target:
         return result
@@ -173,6 +176,25 @@ def _evaluate(
         for entry, share in zip(result.calibration, shares, strict=True)
     )
     return replace(result, calibration=calibration)
+
+
+def _model_based(
+    clf: SetClassifier, X: Any, set_index: Array, priors: Priors, labels: Any
+) -> ModelBased:
+    """Put what the model promises of these rows beside the rivals that use no features."""
+    base, assumption = clf.learner_.base_prior, clf.method_row_.assumption
+    logits, shares = clf.logits_at(X, base), priors.set_priors.matrix
+    # Rivals know the share of these rows, so that the model is told it too where it has a prior.
+    average = shares[set_index].mean(axis=0)
+    moved = move_logits(logits, base, average) if assumption.at_target else logits
+    known = assumption.known_set(logits, set_index, shares, base)
+    return model_based(
+        class_probabilities(moved, clf.learner_.tau),
+        class_probabilities(known, 0.0),
+        shares,
+        set_index,
+        None if labels is None else _label_codes(clf, labels),
+    )
 
 
 def diagnose_classifier(clf: SetClassifier) -> Diagnosis:

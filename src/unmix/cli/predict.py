@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from unmix.assess.evaluate import Evaluation
+    from unmix.assess.model_based import ModelBased
     from unmix.classifier import UnmixClassifier
 
 
@@ -363,6 +364,7 @@ def _print_evaluation(result: Evaluation, classes: Any, *, hold: bool) -> None:
             "Not shown: numbers without labels, which assume label shift; it does not hold "
             "or was not tested."
         )
+        _print_model_based(result.model_based)
     if result.confusion is not None and hold:
         click.echo("share of each prediction (column) in each class (row):")
         for name, row in zip(classes, result.confusion.value, strict=True):
@@ -370,6 +372,22 @@ def _print_evaluation(result: Evaluation, classes: Any, *, hold: bool) -> None:
     click.echo(result.fit_test.verdict)
     if result.fit_test.misfits:
         click.echo(f"Flagged sets: {listed(result.fit_test.misfits, 10)}")
+
+
+def _print_model_based(found: ModelBased | None) -> None:
+    """Print what the model promises of itself, beside its rivals."""
+    from unmix.assess.model_based import HOW_FAR_OFF
+
+    if found is None:
+        return
+    click.echo(f"{'model-based':42} accuracy Brier  AUC")
+    for one in found.contestants:
+        for source, scores in (("", one.expected), (", by labels", one.measured)):
+            if scores is not None:
+                auc = "" if scores.auc is None else f"{scores.auc:.3f}"
+                name = f"{one.name}{source}"
+                click.echo(f"{name:42} {scores.accuracy:.3f}    {scores.brier:.3f}  {auc}")
+    click.echo(HOW_FAR_OFF)
 
 
 def _share_text(entry: Any, classes: Any) -> str:

@@ -62,6 +62,9 @@ BASELINE = "baseline"
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
+# Thresholds of z; with ten sets chance passes two less than once in 1,600 times, if gains of sets
+# are about normal.
+CLEAR = 2.0
 LEAST_TRIED = 4  # strengths, before a path may end
 SEEN = 1.92  # log-likelihood that a set effect must add: chance adds more in 1 of 20
 CAUTIOUS = 100.0  # times the strongest penalty, where nothing was learned
@@ -91,6 +94,13 @@ class Gain:
     def shown(self) -> bool:
         """Whether the candidate predicts held-out sets better than chance would."""
         return self.z >= self.threshold
+
+    @property
+    def word(self) -> str:
+        """What the gain amounts to: not shown, weak, or clear from twice the threshold on."""
+        if not self.shown:
+            return "not shown"
+        return "clear" if self.z >= CLEAR * self.threshold else "weak"
 
 
 @dataclass(frozen=True)

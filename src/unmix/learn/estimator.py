@@ -36,7 +36,7 @@ from unmix.learn.resampling import with_resamples
 from unmix.learn.training_rows import ImageEncoder, TrainingRows
 from unmix.progress import progress_bar
 
-__all__ = ["NotShownWarning", "SetClassifier"]
+__all__ = ["NotShownWarning", "SetClassifier", "class_probabilities"]
 
 Array = np.ndarray[Any, Any]
 
@@ -202,7 +202,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             out.
         """
         if sets is None:
-            return _probabilities(self.decision_function(X), self.learner_.tau)
+            return class_probabilities(self.decision_function(X), self.learner_.tau)
         check_is_fitted(self)
         logits = self.logits_at(X, self.learner_.base_prior)
         return self.known_set_proba(logits, sets, set_priors)
@@ -216,7 +216,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         set_index, _ = match_sets(sets, priors, unused="keep")
         _check_lengths(len(logits), set_index)
         rule, base = self.method_row_.assumption.known_set, self.learner_.base_prior
-        return _probabilities(rule(logits, set_index, priors.set_priors.matrix, base), 0.0)
+        return class_probabilities(rule(logits, set_index, priors.set_priors.matrix, base), 0.0)
 
     def in_class_order(self, priors: Priors) -> Priors:
         """Return the user's priors with the classes in the order of the model."""
@@ -453,7 +453,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return [float(target_prior[name]) for name in names]
 
 
-def _probabilities(logits: Array, tau: float) -> Array:
+def class_probabilities(logits: Array, tau: float) -> Array:
     """Return the probability of each class (n, K), averaged over a set effect of size tau."""
     if logits.ndim == 2:
         return new_set_probability(logits, tau)

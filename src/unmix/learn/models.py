@@ -153,7 +153,8 @@ class Learner:
     def resampled_logits(self, x: Array) -> Array:
         """Return those of fits to resampled sets, (R, n) or (R, n, K); R = 0 without such fits."""
         of_fit = getattr(self.fit, "resampled_logits", None)
-        return np.empty((0, len(x))) if of_fit is None else np.asarray(of_fit(x))
+        classes = self.base_prior.shape if len(self.base_prior) > 2 else ()
+        return np.empty((0, len(x), *classes)) if of_fit is None else np.asarray(of_fit(x))
 
 
 def model_row(model: str | nn.Module) -> Model:

@@ -66,6 +66,14 @@ def verdict_of(judgement: Judgement) -> Verdict:
             "Perhaps: no evidence against it, but some checks could not be made",
             f"Not checked: {'; '.join(missing)}.",
         )
+    gain = judgement.gains.get(judgement.method)
+    if gain is not None and gain.word != "clear":
+        return Verdict(
+            "partly",
+            "Perhaps: the evidence is weak",
+            f"Held-out sets are predicted better than by guessing, but not by much more than "
+            f"chance allows (z = {gain.z:.1f}). More sets would tell.",
+        )
     return Verdict(
         "yes",
         "Yes: no check found evidence against it",

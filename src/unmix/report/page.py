@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from unmix import __version__
 from unmix.assess.judge import Judgement
+from unmix.assess.model_based import HOW_FAR_OFF
 from unmix.report.figures import pictures_of
 from unmix.report.headline import is_rejected, verdict_of
 from unmix.report.number_words import clean, percent_level, share_words
@@ -68,6 +69,8 @@ def render_report(
             numbers=_numbers(judgement),
             level="" if evaluation is None else percent_level(evaluation.confidence),
             facts=fact_rows(judgement),
+            model_based=None if judgement.rates_hold else getattr(evaluation, "model_based", None),
+            how_far_off=HOW_FAR_OFF,
             rejected=is_rejected(judgement),
             pictures=pictures_of(judgement),
             misfits=misfits[:MOST_ROWS],
