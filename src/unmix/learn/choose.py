@@ -314,7 +314,7 @@ def score_on_sets(
     *,
     categorical: Sequence[int] = (),
     folds: int = 5,
-    max_rows: int = 10_000,
+    max_rows: int = 20_000,
     seed: int = 0,
 ) -> list[Scored]:
     """Hide sets in turn and score how well each setup predicts their stated shares.

@@ -42,7 +42,9 @@ __all__ = ["ROWS", "LinearFit", "choose_l2", "fit_linear"]
 Splits = list[tuple[UnlabeledSets, UnlabeledSets]]
 
 MAX_ITER = 200
-ROUGH_ITER, ROUGH_TOLERANCE = 25, 1e-6  # of a fit that is only compared with others
+# Of a fit that is only compared with others. Fewer steps would be a penalty of their own, by which
+# a strength would be chosen that is too weak for the fit to all rows.
+ROUGH_ITER, ROUGH_TOLERANCE = 50, 1e-8
 CHOICE_ROWS = 20_000
 CHOICE_FOLDS = 5
 
