@@ -230,14 +230,14 @@ def test_the_answer_comes_first_and_then_the_numbers(good, good_page):
 
 
 def test_a_fitted_classifier_gets_its_report():
-    priors, _, ids, labels = two_classes(named(6))
+    priors, _, ids, labels = two_classes(named(12))
     X = np.random.default_rng(1).normal(size=(len(ids), 2)) + 2 * labels[:, None]
     clf = UnmixClassifier(priors, target_prior=0.3, method="ssc", model="linear", l2=1e-3)
     half = np.arange(len(ids)) % 2 == 0
     judgement = judge(clf.fit(X[half], ids[half]), X[~half], ids[~half], labels=labels[~half])
     page = check_harmless(render_report(judgement))
     assert "Can this be trusted? ✓ Yes" in page.text
-    assert "A linear model was trained with method ssc on 900 rows in 6 sets" in page.text
+    assert "A linear model was trained with method ssc on 1,800 rows in 12 sets" in page.text
     assert page.count("svg") == 4
 
 
