@@ -5,7 +5,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check clean
+.PHONY: demo test check docs clean
 
 demo: .venv/demo-ready
 	$(BIN)/unmix demo
@@ -18,6 +18,11 @@ check: .venv/test-ready
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
+# Warnings are errors: a link that leads nowhere, a page that nothing links to.
+docs: .venv/docs-ready
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/site
+	@echo "open docs/site/index.html"
+
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
@@ -27,7 +32,11 @@ check: .venv/test-ready
 
 .venv/test-ready: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	touch $@ .venv/demo-ready .venv/docs-ready
+
+.venv/docs-ready: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@ .venv/demo-ready
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo docs/site
