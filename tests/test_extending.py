@@ -373,6 +373,7 @@ def page(tmp_path, monkeypatch):
         "my_data.py",
         "my_k_class_method.py",
         "my_method.py",
+        "my_network.py",
         "test_my_method.py",
     ]
     return code
@@ -391,6 +392,7 @@ def test_the_python_of_the_page_runs(page):
     )
     assert done.returncode == 0, done.stderr
     linear, network = map(float, re.findall(r"accuracy: ([\d.]+)", done.stdout))
+    assert "the same: True" in done.stdout
     assert linear > 0.85
     assert network > 0.75
 

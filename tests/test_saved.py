@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 
 from test_estimator import label_shift
 from unmix import UnmixClassifier
@@ -150,21 +149,6 @@ def test_contents_that_make_no_sense_are_refused(tmp_path, change):
     (folder / MANIFEST).write_text(json.dumps(manifest))
     with pytest.raises(InputError):
         UnmixClassifier.load(folder).predict(pd.DataFrame())
-
-
-def test_a_module_of_ones_own_cannot_be_saved(tmp_path):
-    class Line(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = torch.nn.Linear(7, 1)
-
-        def forward(self, x):
-            return self.inner(x)[:, 0]
-
-    clf, _ = fitted(Line())
-    with pytest.raises(InputError, match="cannot be saved without pickle"):
-        clf.save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
 
 
 @pytest.mark.parametrize("model", ["linear", "boosting", "mlp"])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unmix.errors import InputError as InputError
     from unmix.learn.methods import METHODS as METHODS
     from unmix.learn.methods import register_method as register_method
+    from unmix.learn.own_modules import register_module as register_module
     from unmix.learn.recipes import RECIPES as RECIPES
     from unmix.learn.training import train as train
 
@@ -45,6 +46,7 @@ _PLACES = {
     "read_rates": "unmix.data.priors",
     "register_dataset": "unmix.data.benchmarks",
     "register_method": "unmix.learn.methods",
+    "register_module": "unmix.learn.own_modules",
     "ssc_cross_entropy": "unmix.core.losses",
     "ssc_squared_error": "unmix.core.losses",
     "train": "unmix.learn.training",
@@ -66,6 +68,7 @@ __all__ = [
     "read_rates",
     "register_dataset",
     "register_method",
+    "register_module",
     "ssc_cross_entropy",
     "ssc_squared_error",
     "train",

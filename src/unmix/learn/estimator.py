@@ -304,11 +304,19 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         save_model(self, folder, overwrite=overwrite)
 
     @classmethod
-    def load(cls, folder: str | Path) -> Self:
-        """Read a model that `save` wrote, refusing anything else."""
+    def load(cls, folder: str | Path, *, module: Any = None) -> Self:
+        """Read a model that `save` wrote, refusing anything else.
+
+        Parameters
+        ----------
+        folder : path
+        module : class or torch module, optional
+            The class of a model that is a torch module of your own, or an instance of it; the
+            registered one of that name if left out (`register_module`).
+        """
         from unmix.learn.saved import load_model
 
-        return load_model(cls, folder)
+        return load_model(cls, folder, module=module)
 
     def __sklearn_tags__(self) -> Any:
         """Tell scikit-learn what this estimator takes."""

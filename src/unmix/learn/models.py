@@ -34,6 +34,7 @@ __all__ = [
     "model_row",
     "move_logits",
     "refuse_method",
+    "saved_row",
     "with_tau",
 ]
 
@@ -160,8 +161,7 @@ class Learner:
 def model_row(model: str | nn.Module) -> Model:
     """Return the row of a model by name, or that of a torch module; say which names there are."""
     if not isinstance(model, str):
-        row: Model = import_module(MODELS["mlp"]).ROWS[MODULE]
-        return row
+        return saved_row(MODULE)
     if model not in MODELS:
         near = nearest(model, MODELS)
         hint = f" (did you mean {near!r}?)" if near else ""
@@ -169,6 +169,14 @@ def model_row(model: str | nn.Module) -> Model:
         raise InputError(f"model must be 'auto', {names} or a torch module; got {model!r}{hint}")
     rows: Mapping[str, Model] = import_module(MODELS[model]).ROWS
     return rows[model]
+
+
+def saved_row(name: str) -> Model:
+    """Return the row of a model by its name in a saved folder, where a module has one too."""
+    if name == MODULE:
+        row: Model = import_module(MODELS["mlp"]).ROWS[MODULE]
+        return row
+    return model_row(name)
 
 
 def refuse_method(model: str | nn.Module, method: str) -> None:

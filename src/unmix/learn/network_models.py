@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.numpy import load as load_arrays
-from safetensors.numpy import save as save_arrays
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import nn
 
 from unmix.core.class_shares import ClassShares, check_errors
@@ -27,6 +26,7 @@ from unmix.learn.methods import Method, method_named
 from unmix.learn.models import HELD_OUT, MODULE, Learner, Model, Setup
 from unmix.learn.network_size import WITH_HIDDEN, hidden_for, is_large, recipe_for
 from unmix.learn.networks import CONVOLUTIONAL, build_model
+from unmix.learn.own_modules import describe_module
 from unmix.learn.recipes import RECIPES, Recipe
 from unmix.learn.stages import train_in_stages
 from unmix.learn.training import Progress, is_convolutional, logits_of
@@ -55,17 +55,13 @@ class NetworkFit:
 
     def facts(self) -> dict[str, Any]:
         """Return how to build the network again."""
-        if not self.options:
-            raise InputError(
-                "a torch module of your own cannot be saved without pickle; save its state_dict "
-                "(clf.learner_.fit.module) and build it again"
-            )
-        return dict(self.options)
+        return dict(self.options) or {"module": describe_module(self.module)}
 
     def weights_file(self) -> bytes:
         """Return the weights as a file."""
         state = self.module.state_dict()
-        return bytes(save_arrays({k: v.cpu().contiguous().numpy() for k, v in state.items()}))
+        # Copies, for two names may share one tensor.
+        return bytes(save_tensors({k: v.cpu().contiguous().clone() for k, v in state.items()}))
 
 
 def _fit_model(
@@ -178,10 +174,20 @@ def _is_mlp(setup: Setup) -> bool:
 def _load(
     facts: dict[str, Any], weights: bytes, base_prior: Array, priors: ClassShares
 ) -> NetworkFit:
-    """Build a fit again from a saved model."""
-    module = _built(facts, seed=0)
-    module.load_state_dict({k: torch.from_numpy(v) for k, v in load_arrays(weights).items()})
-    return NetworkFit(module.eval(), facts)
+    """Build a fit again from a saved model; a module of the user's own comes built in `facts`."""
+    own = facts.get("module")
+    module = _built(facts, seed=0) if own is None else own
+    try:
+        module.load_state_dict(load_tensors(weights))
+    except RuntimeError as error:
+        if own is None:
+            raise
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"the weights of the folder are not those of this {type(own).__name__} ({reason}); "
+            "build it with the arguments that it was trained with"
+        ) from None
+    return NetworkFit(module.eval(), {} if own is not None else facts)
 
 
 def _takes_all(method: Method) -> None:

@@ -11,6 +11,7 @@ JSON. The digests find damage, not malice: whoever can write the folder can writ
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Hashable, Mapping
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 from safetensors import SafetensorError
+from torch import nn
 
 from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors
@@ -29,8 +31,9 @@ from unmix.files import atomic_folder, explained_os_errors, sha256_of
 from unmix.learn.choose import Gain
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.methods import method_named
-from unmix.learn.models import Learner, Setup, model_row
+from unmix.learn.models import MODELS, Learner, Setup, model_row, saved_row
 from unmix.learn.network_size import check_hidden
+from unmix.learn.own_modules import build_module
 from unmix.learn.training_rows import ImageEncoder
 
 if TYPE_CHECKING:
@@ -94,7 +97,7 @@ def write_model(clf: SetClassifier, folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
-def load_model(kind: type[Classifier], folder: str | Path) -> Classifier:
+def load_model(kind: type[Classifier], folder: str | Path, *, module: Any = None) -> Classifier:
     """Read a model, or say what is wrong with the folder.
 
     Parameters
@@ -102,13 +105,16 @@ def load_model(kind: type[Classifier], folder: str | Path) -> Classifier:
     kind : class
         `UnmixClassifier`.
     folder : path
+    module : class or torch module, optional
+        The class of a model that is a torch module of the user's own, or an instance of it; one
+        that is registered if left out. A folder never names code to run.
     """
     path = Path(folder)
     contents = _checked_contents(path)
     try:
         state = json.loads(contents["model.json"])
-        weights = contents[model_row(state["model"]).weights_name]
-        return _rebuild(kind, state, weights)
+        weights = contents[saved_row(state["model"]).weights_name]
+        return _rebuild(kind, state, weights, module)
     except (KeyError, TypeError, ValueError, SafetensorError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
@@ -201,8 +207,8 @@ def _parameter(value: Any, name: str) -> Any:
         return {"mapping": [[_json_value(k, name), _json_value(v, name)] for k, v in items]}
     if isinstance(value, tuple | list):
         return [_json_value(entry, name) for entry in value]
-    if isinstance(value, np.random.RandomState | np.random.Generator):
-        return None  # a stream of numbers has no place in a file; a seed has
+    if isinstance(value, np.random.RandomState | np.random.Generator | nn.Module):
+        return None  # a stream of numbers has no place in a file; a seed has. A module: see `fit`
     return None if value is None else _json_value(value, name)
 
 
@@ -237,13 +243,15 @@ def _json_value(value: Hashable, what: str) -> Any:
     return value
 
 
-def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> Classifier:
+def _rebuild(
+    kind: type[Classifier], state: dict[str, Any], weights: bytes, given: Any
+) -> Classifier:
     """Build a classifier from what a folder said."""
     ids: list[Hashable] = state["set_ids"]
     classes = np.array(state["classes"])
     stated = _shares(state, "stated_priors", len(ids), len(classes))
     refined = _shares(state, "set_priors", len(ids), len(classes))
-    row, method = model_row(state["model"]), method_named(state["method"])
+    row, method = saved_row(state["model"]), method_named(state["method"])
     clf = kind(_prior_argument(ids, stated, state), **_arguments(state))
     clf.classes_, clf.set_ids_ = classes, tuple(ids)
     clf.stated_priors_ = dict(zip(ids, stated.as_given, strict=True))
@@ -260,9 +268,14 @@ def _rebuild(kind: type[Classifier], state: dict[str, Any], weights: bytes) -> C
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
         clf.feature_names_in_ = np.array(clf.encoder_.columns, dtype=object)
-    setup = Setup(row.name, method.name, **state["setup"])
+    own = build_module(state["fit"]["module"], given) if row.name not in MODELS else None
+    if own is None and given is not None:
+        raise InputError(f"module is for a torch module of your own; this is a {row.name} model")
+    clf.model = clf.model if own is None else copy.deepcopy(own)
+    setup = Setup(row.name if own is None else own, method.name, **state["setup"])
     base = _numbers(state, "base_prior", (len(classes),))
-    fit = row.load(state["fit"], weights, base, refined)
+    facts = state["fit"] if own is None else {"module": own}
+    fit = row.load(facts, weights, base, refined)
     # Folders of 0.1 do not say, and refined whenever there were errors to refine by.
     told = state.get("refined", errors is not None and method.refines)
     tau, noticed = float(state.get("tau", 0.0)), float(state.get("noticed_error", 0.0))
