@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import build_concepts
+import build_methods
 import unmix
+from unmix import METHODS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -36,6 +39,27 @@ def test_the_site_has_every_page_and_fetches_nothing(site):
         text = path.read_text()
         # Nothing is fetched from elsewhere: the site reads the same without a network.
         assert re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"https?:[^\"]*\"", text) == []
+
+
+def test_formulas_are_drawn_without_a_script(site):
+    for name in METHODS:
+        assert f'id="{name}"' in (site / "methods.html").read_text()
+    formulas = re.findall(r'<div class="math"><math', (site / "methods.html").read_text())
+    assert len(formulas) == len(METHODS)
+
+
+def test_the_page_of_methods_is_that_of_the_method_table():
+    page = build_methods.PAGE.read_text(encoding="utf-8")
+    assert page == build_methods.render_page(METHODS), "run python docs/build_methods.py"
+    cited = {key for found in build_methods.EXPLAINED.values() for key in found.sources}
+    assert cited == set(build_methods.SOURCES)
+
+
+def test_the_pictures_of_concepts_are_those_of_their_script():
+    for name, drawing in build_concepts.pictures().items():
+        kept = (DOCS / f"images/{name}.svg").read_text(encoding="utf-8")
+        assert re.sub(r"[\d.]+", "", kept) == re.sub(r"[\d.]+", "", drawing), name
+        assert len(drawing) < 60_000
 
 
 def test_every_public_name_has_its_parameters_on_the_site(site):
