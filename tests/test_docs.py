@@ -49,6 +49,8 @@ def test_every_public_name_is_explained_once():
     page = (ROOT / "docs/api.md").read_text()
     lines = dict(re.findall(r"^\| `(\w+)` \| (.+) \|$", page, re.MULTILINE))
     assert sorted(lines) == sorted(unmix.__all__)
+    described = re.findall(r"^\.\. (?:auto|py:)\w+:: unmix\.(\w+)$", page, re.MULTILINE)
+    assert sorted(described) == sorted(unmix.__all__), "add .. autofunction:: to docs/api.md"
     methods = re.findall(r"`(\w+)(?:\([^`]*\))?`", lines["UnmixClassifier"])
     assert [name for name in methods if not hasattr(unmix.UnmixClassifier, name)] == []
 

@@ -10,7 +10,6 @@ import pytest
 
 import build_concepts
 import build_methods
-import unmix
 from unmix import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -60,12 +59,6 @@ def test_the_pictures_of_concepts_are_those_of_their_script():
         kept = (DOCS / f"images/{name}.svg").read_text(encoding="utf-8")
         assert re.sub(r"[\d.]+", "", kept) == re.sub(r"[\d.]+", "", drawing), name
         assert len(drawing) < 60_000
-
-
-def test_every_public_name_has_its_parameters_on_the_site(site):
-    text = (site / "api.html").read_text()
-    for name in unmix.__all__:
-        assert f'id="unmix.{name}"' in text, name
 
 
 def test_what_pages_say_of_make_and_extras_is_so():
