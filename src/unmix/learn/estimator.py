@@ -105,7 +105,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.method,
             labeled=self.set_priors is None,
             hide_sets=self.hide_sets,
-            seed=int(check_random_state(self.random_state).randint(2**31)),
+            seed=_seed_of(self.random_state),
             l2=self.l2,
             epochs=self.epochs,
             hidden=self._hidden(rows),
@@ -467,6 +467,13 @@ def class_probabilities(logits: Array, tau: float) -> Array:
         return new_set_probability(logits, tau)
     pair = (new_set_probability(-logits, tau), new_set_probability(logits, tau))
     return np.stack(pair, axis=1)
+
+
+def _seed_of(random_state: Any) -> int:
+    """Return the seed of a fit: a number as it is, as in the studies; else one is drawn."""
+    if isinstance(random_state, int | np.integer) and random_state >= 0:
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31))
 
 
 def _check_lengths(num_rows: int, set_index: Array) -> None:

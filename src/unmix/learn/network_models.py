@@ -80,7 +80,8 @@ def _fit_model(
     kept, held_out = sets, None
     if method.holds_rows_out:
         share = HELD_OUT_IMAGES if images else HELD_OUT
-        kept, held_out = sets.hold_out(share, np.random.default_rng([setup.seed, 4]))
+        # The same rows as a cell of a study with this seed and this share holds out.
+        kept, held_out = sets.hold_out(share, np.random.default_rng([setup.seed, 3]))
     module, options = _build(sets, setup, base)
     recipe = _recipe(module, kept, setup, method)
     errors = check_errors(prior_errors, sets.num_sets)

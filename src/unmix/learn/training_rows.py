@@ -21,7 +21,7 @@ from unmix.errors import InputError
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.models import Model
 
-__all__ = ["ImageEncoder", "TrainingRows"]
+__all__ = ["ImageEncoder", "TrainingRows", "same_images"]
 
 Array = np.ndarray[Any, Any]
 
@@ -56,6 +56,16 @@ class ImageEncoder:
     def to_dict(self) -> dict[str, Any]:
         """Return what a saved model needs."""
         return {"images": list(self.row_shape)}
+
+
+def same_images(images: Array) -> Array | None:
+    """Number images so that equal ones share a number, (n,); None if no two are equal.
+
+    Sets that were drawn from one collection overlap, and an image that is held out must not be
+    trained on in another set.
+    """
+    codes, found = pd.factorize(np.array([hash(image.tobytes()) for image in images]))
+    return codes if len(found) < len(images) else None
 
 
 @dataclass(eq=False)
@@ -117,7 +127,10 @@ class TrainingRows:
         if model.view not in self._views:
             x = getattr(self.encoder, model.view)(self.x)
             shares, ids = self.priors.set_priors, self.priors.set_ids
-            self._views[model.view] = UnlabeledSets(x, self.set_index, shares, self.target, ids)
+            source = same_images(x) if self.images else None
+            self._views[model.view] = UnlabeledSets(
+                x, self.set_index, shares, self.target, ids, source
+            )
         return self._views[model.view]
 
     def all(self, model: Model) -> UnlabeledSets | ShuffledSets:
