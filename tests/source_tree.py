@@ -19,7 +19,7 @@ def first_line(path):
 def tree():
     package = ROOT / "src/unmix"
     lines = ["src/unmix/"]
-    for name in ("classifier", "errors", "files", "plugins", "progress"):
+    for name in ("classifier", "errors", "files", "leftovers", "plugins", "progress"):
         lines.append(f"  {name + '.py':20} {first_line(package / f'{name}.py')}")
     for room in ROOMS:
         lines.append(f"  {room + '/':20} {first_line(package / room / '__init__.py')}")

@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from unmix import leftovers
 from unmix.errors import InputError
 from unmix.files import (
     atomic_folder,
@@ -166,8 +167,13 @@ def test_a_link_is_followed_and_permissions_are_kept(tmp_path):
     assert real.stat().st_mode & 0o777 == 0o640
 
 
+def refuse_other_things(folder):
+    if others := {entry.name for entry in folder.iterdir()} - {"model.json", "deep"}:
+        raise InputError(f"holds other things (such as {min(others)!r})")
+
+
 def write_model(path, text, *, overwrite=False):
-    with atomic_folder(path, overwrite=overwrite) as folder:
+    with atomic_folder(path, overwrite=overwrite, refuse=refuse_other_things) as folder:
         (folder / "model.json").write_text(text)
         (folder / "deep").mkdir()
         (folder / "deep" / "weights").write_text(text)
@@ -217,7 +223,7 @@ def test_a_failure_halfway_leaves_the_old_folder_and_no_rubbish(tmp_path):
     write_model(tmp_path / "m", "1")
 
     def fail():
-        with atomic_folder(tmp_path / "m", overwrite=True) as folder:
+        with atomic_folder(tmp_path / "m", overwrite=True, refuse=refuse_other_things) as folder:
             (folder / "model.json").write_text("half")
             raise OSError(errno.ENOSPC, "full")
 
@@ -263,7 +269,7 @@ def rename(source, target):
     if left[0] == 0 and sys.argv[3] == "after":
         os._exit(9)
 os.rename = rename
-with atomic_folder(sys.argv[1], overwrite=True) as folder:
+with atomic_folder(sys.argv[1], overwrite=True, refuse=print) as folder:
     (folder / "model.json").write_text("2")
     (folder / "deep").mkdir()
     (folder / "deep" / "weights").write_text("2")
@@ -334,3 +340,106 @@ def test_the_checksum_is_that_of_the_bytes(tmp_path):
 def test_the_checksum_of_a_missing_file_names_it(tmp_path):
     with pytest.raises(InputError, match=r"cannot read .*gone.bin: there is no such file"):
         sha256_of(tmp_path / "gone.bin")
+
+
+# What a killed process leaves ---------------------------------------------------------------------
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from unmix.files import atomic_path, atomic_folder
+if sys.argv[2] == "file":
+    context = atomic_path(sys.argv[1])
+else:
+    context = atomic_folder(sys.argv[1], overwrite=False, refuse=print)
+with context as temporary:
+    path = temporary if sys.argv[2] == "file" else temporary / "weights"
+    path.write_text("half")
+    print(temporary.name, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def half_written(target, kind):
+    """Start a process that is in the middle of writing; return it and its temporary name."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(target), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return process, process.stdout.readline().strip()
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_removed_by_the_next_write_in_that_folder(tmp_path, kind):
+    process, name = half_written(tmp_path / "scored.csv", kind)
+    with process:
+        atomic_write_text(tmp_path / "other.csv", "1")
+        assert (tmp_path / name).exists()  # its process lives
+        process.kill()
+    assert (tmp_path / name).exists()
+    atomic_write_text(tmp_path / "other.csv", "2")
+    assert os.listdir(tmp_path) == ["other.csv"]
+
+
+def test_nothing_else_is_removed(tmp_path, monkeypatch):
+    mine = leftovers.temporary_path(tmp_path / "a.csv").name
+    machine, process, started = mine.split(".unmix-")[1].split("-")[:3]
+    kept = [
+        mine,  # of this process, which lives
+        mine.replace(machine, "0" * 8),  # of another machine, whatever its number
+        mine.replace(f"-{process}-", "-999999999-").replace(machine, "f" * 8),
+        ".a.3f2a.tmp.csv",
+        "a.tmp",
+        ".a.unmix-.tmp",
+        mine.removeprefix("."),
+        mine + ".more.suffixes",
+    ]
+    gone = [
+        mine.replace(f"-{process}-", "-999999999-"),  # no process has this number
+        mine.replace(started, "0123456789ab"),  # a later process has it
+    ]
+    for name in (*kept, *gone):
+        (tmp_path / name).write_text("")
+    atomic_write_text(tmp_path / "b.csv", "")
+    assert sorted(os.listdir(tmp_path)) == sorted([*kept, "b.csv"])
+
+
+def test_where_nobody_can_tell_when_a_process_started_nothing_is_removed(tmp_path, monkeypatch):
+    name = leftovers.temporary_path(tmp_path / "a.csv").name
+    process = name.split(".unmix-")[1].split("-")[1]
+    monkeypatch.setattr(leftovers, "_started", lambda process: leftovers.UNKNOWN)
+    living = name.replace(f"-{process}-", f"-{os.getppid()}-")
+    (tmp_path / living).write_text("")
+    atomic_write_text(tmp_path / "b.csv", "")
+    assert sorted(os.listdir(tmp_path)) == sorted([living, "b.csv"])
+
+
+def test_a_long_name_still_has_a_temporary_one(tmp_path):
+    for name in ("x" * 250, "é" * 120 + ".csv"):
+        atomic_write_text(tmp_path / name, "1")
+        assert (tmp_path / name).read_text() == "1"
+
+
+def test_a_folder_of_the_name_of_the_backup_is_left_alone(tmp_path):
+    other = tmp_path / ".m.replaced.tmp"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    write_model_refused = pytest.raises(InputError, match="holds other things")
+    with write_model_refused:
+        write_model(tmp_path / "m", "1")
+    assert os.listdir(other) == ["thesis.tex"]
+
+
+def test_a_link_to_a_folder_is_not_overwritten(tmp_path):
+    write_model(tmp_path / "m", "1")
+    (tmp_path / "link").symlink_to(tmp_path / "m")
+    with pytest.raises(InputError, match="it is a link to"):
+        write_model(tmp_path / "link", "2", overwrite=True)
+    assert model_text(tmp_path / "m") == "11"
+
+
+def test_a_whole_disk_is_no_name_for_a_folder():
+    with pytest.raises(InputError, match="it is a whole disk"):
+        write_model("/", "1", overwrite=True)

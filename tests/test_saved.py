@@ -158,3 +158,27 @@ def test_the_golden_folder_of_this_version_still_loads(model):
     expected = json.loads((GOLDEN / f"{model}.json").read_text())
     got = clf.decision_function(pd.DataFrame(expected["rows"]))
     np.testing.assert_allclose(got, expected["logits"], rtol=1e-5, atol=1e-5)
+
+
+def test_a_folder_that_holds_more_than_a_model_is_not_overwritten(tmp_path):
+    clf, _ = fitted()
+    folder = tmp_path / "model"
+    clf.save(folder)
+    for name in ("report.html", "README.md"):  # a fit writes them for people
+        (folder / name).write_text("")
+    clf.save(folder, overwrite=True)
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match=r"it holds 'thesis.tex' besides the model; move that"):
+        clf.save(folder, overwrite=True)
+    assert (folder / "thesis.tex").read_text() == "years of work"
+    assert UnmixClassifier.load(folder).set_priors_ == clf.set_priors_
+
+
+@pytest.mark.parametrize("name", ["report.html", MANIFEST, "model.json"])
+def test_a_folder_without_a_manifest_of_ours_is_not_overwritten(tmp_path, name):
+    clf, _ = fitted()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / name).write_text('{"format": "something else"}')
+    with pytest.raises(InputError, match=r"will not overwrite the folder .* it is no model"):
+        clf.save(tmp_path / "model", overwrite=True)
+    assert [p.name for p in (tmp_path / "model").iterdir()] == [name]

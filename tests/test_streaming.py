@@ -1,5 +1,6 @@
 import itertools
 import json
+import shutil
 import time
 from types import SimpleNamespace
 
@@ -429,15 +430,15 @@ def test_the_scratch_of_another_run_is_emptied_and_that_of_the_same_run_is_kept(
 
     def interrupted(run, expected):
         with scratch_folder(output, run) as folder:
-            assert (folder / "work").exists() == expected
-            (folder / "work").touch()
+            assert (folder / "training").exists() == expected
+            (folder / "training").mkdir(exist_ok=True)
             raise KeyboardInterrupt
 
     for run, expected in (({"seed": 1}, False), ({"seed": 1}, True), ({"seed": 2}, False)):
         with pytest.raises(KeyboardInterrupt):
             interrupted(run, expected)
     with scratch_folder(output, {"seed": 2}) as folder:
-        assert (folder / "work").exists()
+        assert (folder / "training").exists()
     assert not folder.exists()
 
 
@@ -449,3 +450,39 @@ def test_two_fits_do_not_write_the_same_model_at_once(tmp_path):
     ):
         pass
     assert not (tmp_path / ".model.unfinished").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "folder", "locked", "marked"])
+def test_what_only_has_the_name_of_a_scratch_folder_is_left_alone(tmp_path, kind):
+    other, scratch = tmp_path / "other", tmp_path / ".model.unfinished"
+    other.mkdir()
+    (other / "thesis.tex").write_text("years of work")
+    if kind == "link":
+        scratch.symlink_to(other)
+    elif kind == "file":
+        scratch.write_text("years of work")
+    else:
+        shutil.copytree(other, scratch)
+    if kind == "locked":
+        (scratch / "lock").touch()
+    if kind == "marked":
+        (scratch / "lock").write_text("scratch folder of unmix fit\n")
+    before = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+    with (
+        pytest.raises(InputError, match=r"cannot use .*unfinished to work in: it is"),
+        scratch_folder(tmp_path / "model", {}),
+    ):
+        pass
+    assert {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")} == before
+
+
+def test_a_scratch_folder_that_was_half_removed_is_removed(tmp_path):
+    scratch = tmp_path / ".model.unfinished"
+    for left in (("lock", "rows-001"), ("lock",), ()):
+        scratch.mkdir(exist_ok=True)
+        for name in left:
+            text = "scratch folder of unmix fit\n" if len(left) == 2 else ""
+            (scratch / name).write_text(text)
+        with scratch_folder(tmp_path / "model", {}):
+            assert not (scratch / "rows-001").exists()
+        assert not scratch.exists()

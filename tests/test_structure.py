@@ -16,7 +16,7 @@ from unmix.learn.models import MODELS, MODULE
 
 ROOT = Path(unmix.__file__).parent
 ROOMS = ["core", "data", "learn", "assess", "studies", "report", "classifier", "cli"]
-FOUNDATION = ["errors", "files", "plugins", "progress"]  # know no room
+FOUNDATION = ["errors", "files", "leftovers", "plugins", "progress"]  # know no room
 
 
 def imports_of(path):

@@ -1,21 +1,24 @@
 """Writing files and folders so that a crash, a full disk or Ctrl-C leaves the old ones whole.
 
 Everything is written under a temporary name beside its destination and renamed when it is
-complete. A file is replaced in one step. A folder takes two renames, since no portable call
-replaces a filled one: a crash between them leaves the old folder whole under a hidden name, and
-the next write puts it back. This module does not know what is inside the files it writes.
+complete; what a killed process left there, the next one removes. A file is replaced in one step. A
+folder takes two renames, since no portable call replaces a filled one: a crash between them leaves
+the old folder whole under a hidden name, and the next write puts it back. This module does not know
+what is inside the files it writes.
 """
 
 import contextlib
 import errno
 import hashlib
 import os
-import secrets
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from unmix.errors import InputError
+from unmix.leftovers import remove_leftovers, temporary_path
 
 __all__ = [
     "atomic_folder",
@@ -23,6 +26,8 @@ __all__ = [
     "atomic_write_bytes",
     "atomic_write_text",
     "explained_os_errors",
+    "open_ordinary",
+    "refuse_same_file",
     "sha256_of",
 ]
 
@@ -102,10 +107,11 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         The folder is missing, not writable or full, or ``path`` is not an ordinary file.
     """
     target = Path(os.path.realpath(path))
-    temporary = _temporary_path(target)
+    temporary = temporary_path(target)
     try:
         with explained_os_errors(path, "write", target, temporary):
             _check_file_is_free(target, path)
+            remove_leftovers(target.parent)
             yield temporary
             if target.exists():
                 shutil.copymode(target, temporary)
@@ -129,7 +135,9 @@ def atomic_write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 @contextlib.contextmanager
-def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[Path]:
+def atomic_folder(
+    path: str | os.PathLike[str], *, overwrite: bool, refuse: Callable[[Path], None]
+) -> Iterator[Path]:
     """
     Yield a temporary folder beside ``path`` and rename it to ``path`` on success.
 
@@ -143,9 +151,10 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[
     path
         Where the finished folder goes. An empty folder there counts as absent.
     overwrite
-        Whether a folder at ``path`` may be replaced, with all it holds. It is replaced only if
-        it has at least one name in common with the new one: a mistyped path must not cost
-        somebody a folder of other things.
+        Whether a folder at ``path`` may be replaced.
+    refuse
+        Raises InputError for a folder that may not be replaced whatever ``overwrite`` says: one
+        with anything in it that is not ours. A mistyped path must not cost somebody a file.
 
     Yields
     ------
@@ -158,25 +167,80 @@ def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool) -> Iterator[
         ``path`` is taken, or its parent is missing, not writable or full.
     """
     target = Path(os.path.realpath(path))
-    temporary, replaced = _temporary_path(target), _backup_path(target)
+    if not target.name:
+        raise InputError(f"cannot write the folder {path}: it is a whole disk; choose a name.")
+    temporary, replaced = temporary_path(target), _backup_path(target)
     try:
         with explained_os_errors(path, "write", target, temporary, replaced):
-            _restore_backup(target)
-            _check_folder_is_free(target, path, overwrite)
+            if target.parent.is_dir():
+                remove_leftovers(target.parent)
+            _restore_backup(target, refuse)
+            _check_folder_is_free(target, path, overwrite, refuse)
             temporary.mkdir()
             yield temporary
             _sync_tree(temporary)
-            _check_folder_is_free(target, path, overwrite)
+            _check_folder_is_free(target, path, overwrite, refuse)
             if target.is_dir() and any(target.iterdir()):
-                _check_same_kind(target, temporary, path)
                 _put_in_place(temporary, target)
             else:
                 os.replace(temporary, target)
             _sync_folder(target.parent)
             # Only now: until the names are on the disk, this is the folder to fall back on.
-            shutil.rmtree(replaced, ignore_errors=True)
+            _remove_backup(target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def open_ordinary(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """
+    Open an ordinary file to read its bytes: no link, and nothing that one could wait on for ever.
+
+    Raises
+    ------
+    InputError
+        It is missing, may not be read, or is something else than an ordinary file.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with explained_os_errors(path, "read"):
+        try:
+            descriptor = os.open(path, flags)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise InputError(f"{path} is a link; put the file itself there.") from None
+            raise
+        try:
+            ordinary = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not ordinary:
+            os.close(descriptor)
+            raise InputError(f"{path} is not an ordinary file; put one there.")
+        with os.fdopen(descriptor, "rb") as file:
+            yield file
+
+
+def refuse_same_file(
+    output: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None
+) -> None:
+    """
+    Raise InputError if an output is one of the inputs, by whatever name or link.
+
+    Parameters
+    ----------
+    output
+        Where something will be written.
+    *inputs
+        What is read for it; None and what does not exist are nobody's.
+    """
+    for given in inputs:
+        with contextlib.suppress(OSError):
+            if given is not None and os.path.samefile(output, given):
+                raise InputError(
+                    f"cannot write {output}: it is the file {given} that is read; choose another "
+                    "name."
+                )
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
@@ -190,11 +254,6 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
     """
     with explained_os_errors(path, "read"), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _temporary_path(target: Path) -> Path:
-    """Return an unused hidden name in the folder of ``target``, with the same suffix."""
-    return target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
 
 
 def _check_file_is_free(target: Path, path: str | os.PathLike[str]) -> None:
@@ -212,27 +271,27 @@ def _check_file_is_free(target: Path, path: str | os.PathLike[str]) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
-def _check_folder_is_free(target: Path, path: str | os.PathLike[str], overwrite: bool) -> None:
+def _check_folder_is_free(
+    target: Path, path: str | os.PathLike[str], overwrite: bool, refuse: Callable[[Path], None]
+) -> None:
     """Refuse a path that is a file, or a filled folder that may not be replaced."""
     if not target.exists():
         return
     if not target.is_dir():
         raise InputError(f"cannot write the folder {path}: a file has that name; choose another.")
-    if any(target.iterdir()) and not overwrite:
+    if not any(target.iterdir()):
+        return
+    if not overwrite:
         raise InputError(
             f"cannot write the folder {path}: it exists and is not empty; "
             "choose another name or allow overwriting (--overwrite)."
         )
-
-
-def _check_same_kind(target: Path, replacement: Path, path: str | os.PathLike[str]) -> None:
-    """Refuse to replace a folder that has nothing in common with the new one."""
-    old = {entry.name for entry in target.iterdir()}
-    if old.isdisjoint(entry.name for entry in replacement.iterdir()):
+    if os.path.islink(path):
         raise InputError(
-            f"will not overwrite the folder {path}: it holds other things "
-            f"(such as {min(old)!r}); choose another name."
+            f"will not overwrite the folder {path}: it is a link to {target}; name the folder "
+            "itself."
         )
+    refuse(target)
 
 
 def _sync_file(path: Path) -> None:
@@ -276,12 +335,21 @@ def _put_in_place(new: Path, target: Path) -> None:
         raise
 
 
-def _restore_backup(target: Path) -> None:
+def _restore_backup(target: Path, refuse: Callable[[Path], None]) -> None:
     """Put right what a crash in the middle of a replacement left."""
     replaced = _backup_path(target)
-    if not replaced.is_dir():
+    if replaced.is_symlink() or not replaced.is_dir():
         return
+    refuse(replaced)  # somebody else may have a folder of that name
     if target.exists():
-        shutil.rmtree(replaced)
+        _remove_backup(target)
     else:
         os.rename(replaced, target)
+
+
+def _remove_backup(target: Path) -> None:
+    """Remove the folder that stepped aside; killed on the way, it is a leftover like others."""
+    doomed = temporary_path(target)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(_backup_path(target), doomed)
+        shutil.rmtree(doomed, ignore_errors=True)

@@ -175,7 +175,7 @@ def fit(
     from unmix.learn.estimator import NotShownWarning
     from unmix.learn.models import model_row
     from unmix.learn.network_size import check_hidden
-    from unmix.learn.saved import write_model
+    from unmix.learn.saved import refuse_other_folder, write_model
     from unmix.learn.table_source import TableSource
     from unmix.report.page import render_report
 
@@ -184,7 +184,7 @@ def fit(
     check_hidden(hidden, model)
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
     with (
-        atomic_folder(output, overwrite=overwrite) as folder,
+        atomic_folder(output, overwrite=overwrite, refuse=refuse_other_folder) as folder,
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always", NotShownWarning)

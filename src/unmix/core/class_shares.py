@@ -257,7 +257,8 @@ def check_prior(prior: Any, num_classes: int, name: str = "target_prior") -> Flo
     if shares.shape != (num_classes,):
         raise InputError(f"{name} must hold {num_classes} shares; got {prior!r}")
     # Not the tolerance of stated shares: this is one line that somebody types.
-    if (shares <= 0).any() or (shares >= 1).any() or abs(shares.sum() - 1) > SAME:
+    inside = ((shares > 0) & (shares < 1)).all()  # and no number missing
+    if not inside or abs(shares.sum() - 1) > SAME:
         raise InputError(
             f"{name} must lie strictly between 0 and 1 (and sum to 1 over the classes); "
             f"got {prior!r}"
@@ -304,8 +305,12 @@ def _numbers(values: Any, source: str) -> FloatArray:
     if hasattr(values, "detach"):  # a tensor, of which this room's arrays know nothing
         values = values.detach().cpu().numpy()
     try:
+        given = np.asarray(values)
+        # NumPy would read numbers out of text.
+        if given.dtype.kind in "US" or any(isinstance(v, str) for v in np.ravel(given)[:1]):
+            raise TypeError
         return np.array(values, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{source} must be numbers; got {values!r}") from None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from operator import index
 from typing import Any
 
 import lightgbm as lgb
@@ -21,8 +22,10 @@ from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method, method_named
-from unmix.learn.models import HELD_OUT, Learner, Model, Setup
+from unmix.learn.models import HELD_OUT, Form, Learner, Model, Setup
 from unmix.learn.refined_priors import refine_priors
+from unmix.learn.saved_state import numbers
+from unmix.learn.tree_text import checked_trees
 
 __all__ = ["ROWS", "BoostingFit", "BoostingOptions", "fit_boosting"]
 
@@ -37,6 +40,7 @@ REFINING_PASSES = 2
 MUCH_INFORMATION = 20_000
 # Fewer leave none to hold out whole; then all rounds are trained.
 LEAST_SETS = 10
+MOST_FEATURES = 1_000_000  # of a saved model
 # What LightGBM accepts, so that a mistake is told in our words.
 RANGES = {
     "num_leaves": (2, 131_072),
@@ -102,6 +106,11 @@ class BoostingFit:
     def booster(self) -> lgb.Booster:
         """The model, read back from its text when it is first needed."""
         return lgb.Booster(model_str=self.model_text)
+
+    @property
+    def form(self) -> Form:
+        """The rows it takes and the logits it gives."""
+        return (self.num_features,), self.base_logits.size
 
     def logits(self, x: Array) -> Array:
         """Return logits at the target prior, (n,) or (n, K), of rows (n, num_features)."""
@@ -407,13 +416,19 @@ def _load(
     facts: dict[str, Any], weights: bytes, base_prior: Array, priors: ClassShares
 ) -> BoostingFit:
     """Build a fit again from a saved model."""
+    outputs = 1 if len(base_prior) == 2 else len(base_prior)
+    base = numbers(facts, "base_logits", () if outputs == 1 else (outputs,))
+    num_features, num_rounds = index(facts["num_features"]), index(facts["num_rounds"])
+    # Column numbers are written out: no more of them than the encoder has, which were read.
+    if not (0 < num_features <= MOST_FEATURES and num_rounds >= 0):
+        raise ValueError(f"{num_features} features, {num_rounds} rounds")
     return BoostingFit(
-        model_text=weights.decode(),
-        base_logits=np.array(facts["base_logits"]),
-        num_rounds=facts["num_rounds"],
+        model_text=checked_trees(weights, num_features, outputs),
+        base_logits=base,
+        num_rounds=num_rounds,
         set_priors=priors,
         history=[],
-        num_features=facts["num_features"],
+        num_features=num_features,
     )
 
 

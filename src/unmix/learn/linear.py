@@ -6,6 +6,7 @@ chooses the strength of the penalty without labels. It knows no tables.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -34,8 +35,9 @@ from unmix.learn.linear_objective import (
     reliability,
 )
 from unmix.learn.methods import Method, method_named
-from unmix.learn.models import Learner, Model, Setup
+from unmix.learn.models import Form, Learner, Model, Setup
 from unmix.learn.refined_priors import PriorRefiner
+from unmix.learn.saved_state import finite_arrays
 
 __all__ = ["ROWS", "LinearFit", "choose_l2", "fit_linear"]
 
@@ -67,6 +69,11 @@ class LinearFit:
     converged: bool
     resampled: tuple[tuple[FloatArray, FloatArray], ...] = ()
     """Weights and bias of fits to resampled sets."""
+
+    @property
+    def form(self) -> Form:
+        """The rows it takes and the logits it gives."""
+        return (len(self.weights),), math.prod(self.weights.shape[1:])
 
     def logits(self, x: npt.ArrayLike) -> FloatArray:
         """Return the logits of rows (n, d): (n,), or (n, K) for K classes."""
@@ -350,27 +357,29 @@ def _strength(sets: UnlabeledSets, setup: Setup) -> float:
 def _load(facts: dict[str, Any], weights: bytes, base_prior: FloatArray, priors: Any) -> LinearFit:
     """Build a fit again from a saved model."""
     arrays = load_arrays(weights)
-    bias = arrays["bias"]
+    finite_arrays(arrays)
+    # Two classes have one weight for a feature, and a bias in an array of one.
+    shape = arrays["weights"].shape
+    sizes = {"weights": shape, "bias": shape[1:] or (1,)}
+    if "resampled_weights" in arrays:  # a model of an older version has none
+        number = len(arrays["resampled_weights"])
+        sizes |= {"resampled_weights": (number, *shape), "resampled_bias": (number, *shape[1:])}
+    found = {name: (array.shape, str(array.dtype)) for name, array in arrays.items()}
+    expected = {name: (size, "float64") for name, size in sizes.items()}
+    if len(shape) not in (1, 2) or found != expected:
+        raise ValueError(f"the arrays are {found}")
+    bias, again = arrays["bias"], "resampled_weights" in arrays
+    pairs = zip(arrays["resampled_weights"], arrays["resampled_bias"], strict=True) if again else ()
     return LinearFit(
         weights=arrays["weights"],
-        bias=bias if arrays["weights"].ndim == 2 else bias[0],
+        bias=bias if len(shape) == 2 else bias[0],
         base_prior=base_prior,
         set_priors=priors,
         iterations=int(facts["iterations"]),
         loss=float(facts["loss"]),
         converged=bool(facts["converged"]),
-        resampled=_resampled(arrays),
+        resampled=tuple((w, np.asarray(b)) for w, b in pairs),
     )
-
-
-def _resampled(arrays: dict[str, FloatArray]) -> tuple[tuple[FloatArray, FloatArray], ...]:
-    """Return the fits to resampled sets of a saved model; none in one of an older version."""
-    weights = arrays.get("resampled_weights", np.empty((0, *arrays["weights"].shape)))
-    bias = arrays.get("resampled_bias", np.empty((0, *weights.shape[2:])))
-    expected = (len(weights), *arrays["weights"].shape), (len(weights), *weights.shape[2:])
-    if (weights.shape, bias.shape) != expected:
-        raise ValueError(f"resampled weights of shape {weights.shape}, bias {bias.shape}")
-    return tuple((w, np.asarray(b)) for w, b in zip(weights, bias, strict=True))
 
 
 def _refuse(method: Method) -> str | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MODELS",
     "Fit",
+    "Form",
     "Learner",
     "Model",
     "Setup",
@@ -41,6 +42,9 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 Hidden = tuple[int, int]
 """Hidden layers, and units in each."""
+
+Form = tuple[tuple[int, ...], int]
+"""Shape of a row, and logits of each row: 1, or K."""
 
 # Share of the rows that are held out to choose an epoch or a round.
 HELD_OUT = 0.1
@@ -57,6 +61,10 @@ MODULE = "module"  # a torch module of the user's own
 
 class Fit(Protocol):
     """What a fitted model of any kind can do."""
+
+    @property
+    def form(self) -> Form | None:
+        """The rows it takes and the logits it gives, if it knows."""
 
     def logits(self, x: Array) -> Array:
         """Return logits, (n,) or (n, K), at the learner's base prior."""
@@ -149,7 +157,13 @@ class Learner:
 
     def logits(self, x: Array) -> Array:
         """Return logits, (n,) or (n, K), at the base prior."""
-        return self.fit.logits(x)
+        logits = self.fit.logits(x)
+        if not np.isfinite(logits).all():
+            raise InputError(
+                "the model gives numbers that are not finite: its weights are too large; fit it "
+                "again, with fewer epochs or a stronger penalty"
+            )
+        return logits
 
     def resampled_logits(self, x: Array) -> Array:
         """Return those of fits to resampled sets, (R, n) or (R, n, K); R = 0 without such fits."""

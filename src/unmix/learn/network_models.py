@@ -12,22 +12,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import nn
 
-from unmix.core.class_shares import ClassShares, check_errors
+from unmix.core.class_shares import ClassShares, check_errors, check_prior
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import Method, method_named
-from unmix.learn.models import HELD_OUT, MODULE, Learner, Model, Setup
-from unmix.learn.network_size import WITH_HIDDEN, hidden_for, is_large, recipe_for
+from unmix.learn.models import HELD_OUT, MODULE, Form, Learner, Model, Setup
+from unmix.learn.network_size import WITH_HIDDEN, check_hidden, hidden_for, is_large, recipe_for
 from unmix.learn.networks import CONVOLUTIONAL, build_model
 from unmix.learn.own_modules import describe_module
 from unmix.learn.recipes import RECIPES, Recipe
+from unmix.learn.saved_state import image_shape
 from unmix.learn.stages import train_in_stages
 from unmix.learn.training import Progress, is_convolutional, logits_of
 
@@ -48,6 +50,14 @@ class NetworkFit:
     module: nn.Module
     options: dict[str, Any] = field(default_factory=dict)
     """What `build_model` needs to build it again; empty for a module of the user's."""
+
+    @property
+    def form(self) -> Form | None:
+        """The rows it takes and the logits it gives; a module of the user's does not tell."""
+        if not self.options:
+            return None
+        outputs = len(self.options["prior"])
+        return tuple(self.options["row_shape"]), 1 if outputs == 2 else outputs
 
     def logits(self, x: Array) -> Array:
         """Return logits, (n,) or (n, K)."""
@@ -175,20 +185,65 @@ def _is_mlp(setup: Setup) -> bool:
 def _load(
     facts: dict[str, Any], weights: bytes, base_prior: Array, priors: ClassShares
 ) -> NetworkFit:
-    """Build a fit again from a saved model; a module of the user's own comes built in `facts`."""
+    """Build a fit again from a saved model; the file of weights says how much memory it takes.
+
+    A module of the user's own comes built in `facts`.
+    """
+    tensors = load_tensors(weights)
+    for name, values in tensors.items():
+        if not torch.isfinite(values).all() or (_is_variance(name) and (values < 0).any()):
+            raise ValueError(f"{name[:80]} holds numbers that no training leaves")
     own = facts.get("module")
-    module = _built(facts, seed=0) if own is None else own
+    if own is not None:
+        return NetworkFit(_filled(own, tensors))
+    options = _checked_options(facts, len(base_prior))
+    with torch.device("meta"):  # shapes, and no memory yet
+        module = _built(options, seed=0)
+    expected = {k: (v.shape, v.dtype) for k, v in module.state_dict().items()}
+    if {k: (v.shape, v.dtype) for k, v in tensors.items()} != expected:
+        raise ValueError("the weights are not those of such a network")
+    module.load_state_dict(tensors, assign=True)
+    return NetworkFit(module.eval(), options)
+
+
+def _filled(own: nn.Module, tensors: dict[str, torch.Tensor]) -> nn.Module:
+    """Return a module of the user's own with saved weights."""
     try:
-        module.load_state_dict(load_tensors(weights))
+        own.load_state_dict(tensors)
     except RuntimeError as error:
-        if own is None:
-            raise
         reason = " ".join(str(error).split())
         raise InputError(
             f"the weights of the folder are not those of this {type(own).__name__} ({reason}); "
             "build it with the arguments that it was trained with"
         ) from None
-    return NetworkFit(module.eval(), {} if own is not None else facts)
+    return own.eval()
+
+
+def _is_variance(name: str) -> bool:
+    """Say whether a tensor is the running variance of a batch norm."""
+    return name.endswith("running_var")
+
+
+def _checked_options(facts: dict[str, Any], num_classes: int) -> dict[str, Any]:
+    """Return what a network is built by, each value in its range."""
+    name = facts.get("name", WITH_HIDDEN[0])  # folders of 0.1 know no other
+    if name not in (*WITH_HIDDEN, *CONVOLUTIONAL):
+        raise ValueError(f"there is no network {name!r}")
+    network: dict[str, Any] = {}
+    given = facts.get("network", {})
+    if set(given) - {"depth", "width", "dropout"} or (given and name not in WITH_HIDDEN):
+        raise ValueError("the network has unknown options")
+    if "depth" in given or "width" in given:
+        found = check_hidden((given["depth"], given["width"]), name)
+        assert found is not None  # something was given
+        network |= dict(zip(("depth", "width"), found, strict=True))
+    if "dropout" in given:
+        network["dropout"] = float(given["dropout"])
+        if not 0 <= network["dropout"] < 1:
+            raise ValueError("dropout must lie in [0, 1)")
+    prior = check_prior(facts["prior"], num_classes, "prior")
+    shape = image_shape(facts["row_shape"])
+    return {"name": name, "row_shape": list(shape), "prior": prior.tolist(), "network": network}
 
 
 def _takes_all(method: Method) -> None:

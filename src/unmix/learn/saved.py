@@ -5,15 +5,18 @@
     weights.safetensors  linear models and networks
     trees.txt            boosting
 
-Everything is checked before anything is built: sizes first, then digests, then the shape of the
-JSON. The digests find damage, not malice: whoever can write the folder can write the manifest.
+Everything is checked before anything is built: sizes first, then digests, then every entry of the
+JSON and every weight. The digests find damage, not malice: whoever can write the folder can write
+the manifest, so that nothing in a folder is trusted.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import math
+import os
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -26,23 +29,28 @@ from torch import nn
 
 from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors
+from unmix.data.wording import listed
 from unmix.errors import InputError
-from unmix.files import atomic_folder, explained_os_errors, sha256_of
+from unmix.files import atomic_folder, open_ordinary
 from unmix.learn.choose import Gain
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.methods import method_named
-from unmix.learn.models import MODELS, Learner, Setup, model_row, saved_row
+from unmix.learn.models import MODELS, Form, Learner, Model, Setup, model_row, saved_row
 from unmix.learn.network_size import check_hidden
 from unmix.learn.own_modules import build_module
+from unmix.learn.saved_state import check_state, image_shape, numbers, shares_of
 from unmix.learn.training_rows import ImageEncoder
 
 if TYPE_CHECKING:
     from unmix.learn.estimator import SetClassifier
 
-__all__ = ["FORMAT_VERSION", "load_model", "save_model"]
+__all__ = ["FORMAT_VERSION", "load_model", "refuse_other_folder", "save_model", "write_model"]
 
 FORMAT, FORMAT_VERSION = "unmix model", 1
 MANIFEST = "manifest.json"
+MANIFEST_BYTES = 2**16
+# What a fit writes beside a model, for people; it is never read back.
+BESIDE = ("report.html", "README.md")
 # Larger files are refused unread: a million sets take about 100 MB of JSON.
 LIMITS = {"model.json": 2**30, "weights.safetensors": 2**32, "trees.txt": 2**32}
 # Constructor arguments as they were given; `set_priors` is told by the sets themselves.
@@ -76,7 +84,7 @@ def save_model(clf: SetClassifier, folder: str | Path, *, overwrite: bool = Fals
     overwrite : bool
         Replace a model that is there; otherwise a folder with files in it is refused.
     """
-    with atomic_folder(folder, overwrite=overwrite) as temporary:
+    with atomic_folder(folder, overwrite=overwrite, refuse=refuse_other_folder) as temporary:
         write_model(clf, temporary)
 
 
@@ -90,7 +98,7 @@ def write_model(clf: SetClassifier, folder: Path) -> None:
     for name, data in contents.items():
         (folder / name).write_bytes(data)
     files = {
-        name: {"bytes": len(data), "sha256": sha256_of(folder / name)}
+        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
         for name, data in contents.items()
     }
     manifest = {"format": FORMAT, "version": FORMAT_VERSION, "files": files}
@@ -113,11 +121,21 @@ def load_model(kind: type[Classifier], folder: str | Path, *, module: Any = None
     contents = _checked_contents(path)
     try:
         state = json.loads(contents["model.json"])
+        check_state(state)
         weights = contents[saved_row(state["model"]).weights_name]
         return _rebuild(kind, state, weights, module)
-    except (KeyError, TypeError, ValueError, SafetensorError, RuntimeError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    # Whatever a stranger may have written, down to brackets nested ten thousand deep.
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+        RuntimeError,
+        SafetensorError,
+    ) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"{path} is not a model that this version can read ({type(error).__name__}: "
@@ -125,41 +143,68 @@ def load_model(kind: type[Classifier], folder: str | Path, *, module: Any = None
         ) from None
 
 
+def refuse_other_folder(folder: Path) -> None:
+    """Raise InputError if a folder is no model, or holds more than one: it may not be replaced."""
+    try:
+        ours = {MANIFEST, *BESIDE, *_read_manifest(folder)}
+    except InputError:
+        raise InputError(
+            f"will not overwrite the folder {folder}: it is no model (there is no {MANIFEST} of "
+            "one in it); choose another name"
+        ) from None
+    others = sorted(entry.name for entry in folder.iterdir() if entry.name not in ours)
+    if others:
+        raise InputError(
+            f"will not overwrite the folder {folder}: it holds {listed(others)} besides the model; "
+            "move that, or choose another name"
+        )
+
+
+def _read_manifest(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return the files that the manifest names: name -> size and digest."""
+    path = folder / MANIFEST
+    try:
+        with open_ordinary(path) as file:
+            if os.fstat(file.fileno()).st_size > MANIFEST_BYTES:
+                raise InputError(f"{path} is too large to be a manifest")
+            manifest = json.loads(file.read(MANIFEST_BYTES))
+        form, version, files = manifest["format"], manifest["version"], manifest["files"]
+        stated = {name: (int(f["bytes"]), str(f["sha256"])) for name, f in files.items()}
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+        raise InputError(f"{path} is damaged; copy or fit the model again") from None
+    if form != FORMAT or version != FORMAT_VERSION:
+        raise InputError(
+            f"{folder} has format {form!r} version {version!r}; this unmix reads {FORMAT!r} "
+            f"version {FORMAT_VERSION}"
+        )
+    for name, (size, _) in stated.items():
+        if name not in LIMITS:
+            raise InputError(f"{path} names an unknown file {name!r}")
+        if size > LIMITS[name]:
+            raise InputError(f"{folder / name} is too large to be part of a model ({size:,} bytes)")
+    if "model.json" not in stated or len(stated) != 2:
+        raise InputError(f"{path} must name model.json and one file of weights")
+    return stated
+
+
 def _checked_contents(folder: Path) -> dict[str, bytes]:
     """Return the files of a model after their sizes and digests were found right."""
     if not (folder / MANIFEST).is_file():
         raise InputError(f"{folder} holds no model: there is no {MANIFEST} in it")
-    with explained_os_errors(folder, "read"):
-        if (folder / MANIFEST).stat().st_size > 2**16:
-            raise InputError(f"{folder / MANIFEST} is too large to be a manifest")
-        try:
-            manifest = json.loads((folder / MANIFEST).read_bytes())
-            form, version, files = manifest["format"], manifest["version"], manifest["files"]
-            stated = {name: (int(f["bytes"]), str(f["sha256"])) for name, f in files.items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(
-                f"{folder / MANIFEST} is damaged; copy or fit the model again"
-            ) from None
-        if form != FORMAT or version != FORMAT_VERSION:
-            raise InputError(
-                f"{folder} has format {form!r} version {version!r}; this unmix reads {FORMAT!r} "
-                f"version {FORMAT_VERSION}"
-            )
-        contents = {}
-        for name, (size, digest) in stated.items():
-            if name not in LIMITS:
-                raise InputError(f"{folder / MANIFEST} names an unknown file {name!r}")
-            path = folder / name
-            if not path.is_file():
-                raise InputError(f"{path} is missing; copy the whole folder")
-            actual = path.stat().st_size
-            if actual > LIMITS[name] or size > LIMITS[name]:
-                raise InputError(f"{path} is too large to be part of a model ({actual:,} bytes)")
-            if actual != size or sha256_of(path) != digest:
-                raise InputError(f"{path} was changed or cut short; copy or fit the model again")
-            contents[name] = path.read_bytes()
-    if "model.json" not in contents or len(contents) != 2:
-        raise InputError(f"{folder / MANIFEST} must name model.json and one file of weights")
+    contents = {}
+    for name, (size, digest) in _read_manifest(folder).items():
+        path = folder / name
+        if not path.exists():
+            raise InputError(f"{path} is missing; copy the whole folder")
+        with open_ordinary(path) as file:
+            # Its size first: what nobody stated is not read.
+            right = os.fstat(file.fileno()).st_size == size
+            data = file.read(size) if right else b""
+        if not right or hashlib.sha256(data).hexdigest() != digest:
+            raise InputError(f"{path} was changed or cut short; copy or fit the model again")
+        contents[name] = data
     return contents
 
 
@@ -249,21 +294,21 @@ def _rebuild(
     """Build a classifier from what a folder said."""
     ids: list[Hashable] = state["set_ids"]
     classes = np.array(state["classes"])
-    stated = _shares(state, "stated_priors", len(ids), len(classes))
-    refined = _shares(state, "set_priors", len(ids), len(classes))
+    stated = shares_of(state, "stated_priors", len(ids), len(classes))
+    refined = shares_of(state, "set_priors", len(ids), len(classes))
     row, method = saved_row(state["model"]), method_named(state["method"])
     clf = kind(_prior_argument(ids, stated, state), **_arguments(state))
     clf.classes_, clf.set_ids_ = classes, tuple(ids)
     clf.stated_priors_ = dict(zip(ids, stated.as_given, strict=True))
     clf.set_priors_ = dict(zip(ids, refined.as_given, strict=True))
     errors = state["prior_errors"]
-    clf.prior_errors_ = None if errors is None else _numbers(state, "prior_errors", (len(ids),))
+    clf.prior_errors_ = None if errors is None else numbers(state, "prior_errors", (len(ids),))
     clf.method_, clf.model_ = method.name, row.name
     clf.leave_sets_out_, clf.history_ = state["leave_sets_out"], state["history"]
     # Folders of 0.1 have none.
     clf.gains_ = {name: Gain(**gain) for name, gain in state.get("gains", {}).items()}
-    clf.set_sizes_ = _numbers(state, "set_sizes", (len(ids),)).astype(int)
-    clf.target_prior_ = _numbers(state, "target_prior", (len(classes),))
+    clf.set_sizes_ = numbers(state, "set_sizes", (len(ids),)).astype(int)
+    clf.target_prior_ = numbers(state, "target_prior", (len(classes),))
     clf.encoder_ = _encoder(state["encoder"])
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
@@ -273,15 +318,33 @@ def _rebuild(
         raise InputError(f"module is for a torch module of your own; this is a {row.name} model")
     clf.model = clf.model if own is None else copy.deepcopy(own)
     setup = Setup(row.name if own is None else own, method.name, **state["setup"])
-    base = _numbers(state, "base_prior", (len(classes),))
+    base = numbers(state, "base_prior", (len(classes),))
     facts = state["fit"] if own is None else {"module": own}
     fit = row.load(facts, weights, base, refined)
+    _check_form(fit.form, clf, row)
     # Folders of 0.1 do not say, and refined whenever there were errors to refine by.
     told = state.get("refined", errors is not None and method.refines)
     tau, noticed = float(state.get("tau", 0.0)), float(state.get("noticed_error", 0.0))
     clf.learner_ = Learner(setup, fit, base, refined, state["history"], bool(told), tau, noticed)
     clf.refined_, clf.noticed_error_ = clf.learner_.refined, clf.learner_.noticed_error
     return clf
+
+
+def _check_form(form: Form | None, clf: SetClassifier, row: Model) -> None:
+    """Refuse weights for other rows or other classes than those of the encoder."""
+    encoder = clf.encoder_
+    if isinstance(encoder, ImageEncoder):
+        row_shape, num_features = encoder.row_shape, math.prod(encoder.row_shape)
+    else:
+        names = encoder.columns if row.view == "native" else encoder.feature_names
+        row_shape, num_features = (len(names),), len(encoder.columns)
+        if len(set(encoder.columns)) < num_features:
+            raise ValueError("a column of the encoder is there twice")
+    outputs = 1 if len(clf.classes_) == 2 else len(clf.classes_)
+    if form is not None and form != (row_shape, outputs):
+        raise ValueError(f"the weights are for rows {form[0]} and {form[1]} outputs")
+    if clf.n_features_in_ != num_features:
+        raise ValueError("num_features is not that of the encoder")
 
 
 def _arguments(state: dict[str, Any]) -> dict[str, Any]:
@@ -301,23 +364,8 @@ def _arguments(state: dict[str, Any]) -> dict[str, Any]:
 def _encoder(state: dict[str, Any]) -> Any:
     """Return what turns rows into numbers."""
     if "images" in state:
-        return ImageEncoder(tuple(int(side) for side in state["images"]))
+        return ImageEncoder(image_shape(state["images"]))
     return TableEncoder.from_dict(state)
-
-
-def _shares(state: dict[str, Any], name: str, num_sets: int, num_classes: int) -> ClassShares:
-    """Return class shares of the sets, shown as they were given."""
-    values = np.array(state[name], dtype=np.float64)
-    shape = (num_sets,) if values.ndim == 1 and num_classes == 2 else (num_sets, num_classes)
-    return ClassShares(_numbers(state, name, shape))
-
-
-def _numbers(state: dict[str, Any], name: str, shape: tuple[int, ...]) -> Array:
-    """Return an array of finite numbers of the shape it must have."""
-    values = np.array(state[name], dtype=np.float64)
-    if values.shape != shape or not np.isfinite(values).all():
-        raise ValueError(f"{name} must be numbers of shape {shape}")
-    return values
 
 
 def _prior_argument(ids: list[Hashable], stated: ClassShares, state: dict[str, Any]) -> Any:

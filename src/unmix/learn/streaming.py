@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ import pyarrow.parquet as pq
 from unmix.data.priors import Priors, match_sets, refuse_unused
 from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts
 from unmix.data.tables import Table, naming, open_table, read_rows, scan_rows
+from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import atomic_write_text
 from unmix.learn.checkpoint import Checkpoint
@@ -40,6 +42,12 @@ Progress = Callable[[int, int | None, str], None]
 # Of each of the two samples: rows, and bytes as float64.
 MOST_IN_MEMORY = 1_000_000
 SAMPLE_BYTES = 130_000_000
+# What makes a folder a scratch folder of ours, and what may be in it.
+LOCK, MARK = "lock", "scratch folder of unmix fit\n"
+_OURS = re.compile(
+    r"lock|(run|statistics|parts)\.json|(judged|sample)\.parquet|(rows|sets)-[0-9]{3}|training"
+    r"|\..*\.tmp(\.[^.]+)?"
+)
 
 
 @contextmanager
@@ -56,9 +64,13 @@ def scratch_folder(output: str | os.PathLike[str], run: dict[str, Any]) -> Itera
     """
     target = Path(os.path.realpath(output))
     folder = target.with_name(f".{target.name}.unfinished")
-    folder.mkdir(exist_ok=True)
-    with (folder / "lock").open("w") as lock:
+    _refuse_other_folder(folder)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with (folder / LOCK).open("a+", encoding="utf-8") as lock:
         _lock(lock, output)
+        if lock.tell() == 0:
+            lock.write(MARK)
+            lock.flush()
         stated = folder / "run.json"
         text = json.dumps(run, sort_keys=True)
         if not stated.exists() or stated.read_text() != text:
@@ -70,6 +82,26 @@ def scratch_folder(output: str | os.PathLike[str], run: dict[str, Any]) -> Itera
             _remove(folder)
             raise
         _remove(folder)
+
+
+def _refuse_other_folder(folder: Path) -> None:
+    """Refuse what has the name of a scratch folder and is not one: it would be emptied."""
+    if not folder.is_symlink() and not folder.exists():
+        return
+    why = f"cannot use {folder} to work in: it is {{}}; move it, or choose another name"
+    if folder.is_symlink() or not folder.is_dir():
+        raise InputError(why.format("a link or a file"))
+    entries = list(os.scandir(folder))
+    if not entries:
+        return
+    others = sorted(e.name for e in entries if e.is_symlink() or not _OURS.fullmatch(e.name))
+    mark = folder / LOCK
+    text = mark.read_text(errors="replace") if mark.is_file() else None
+    # Killed right after its beginning, a run leaves a lock without a mark.
+    if not others and (text == MARK or (text == "" and len(entries) == 1)):
+        return
+    holding = f" and holds {listed(others)}" if others else ""
+    raise InputError(why.format(f"no folder of an interrupted fit{holding}"))
 
 
 def _lock(file: Any, output: str | os.PathLike[str]) -> None:
@@ -86,17 +118,18 @@ def _lock(file: Any, output: str | os.PathLike[str]) -> None:
 
 def _remove(folder: Path) -> None:
     """Remove a scratch folder; killed meanwhile, it leaves one that is not taken up again."""
-    (folder / "run.json").unlink(missing_ok=True)
-    shutil.rmtree(folder)
+    _empty(folder)
+    (folder / LOCK).unlink()  # last, since it says whose the rest is
+    folder.rmdir()
 
 
 def _empty(folder: Path) -> None:
-    """Remove everything in a folder but its lock, first of all what says whose it is."""
+    """Remove everything in a folder but its lock, first of all what says whose run it is."""
     (folder / "run.json").unlink(missing_ok=True)
     for entry in folder.iterdir():
-        if entry.is_dir():
+        if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
-        elif entry.name != "lock":
+        elif entry.name != LOCK:
             entry.unlink()
 
 
