@@ -24,7 +24,7 @@ import torch
 from measuring import RESULTS, run_command, write_results
 from sklearn.metrics import roc_auc_score
 
-from unmix.data.priors import read_rates
+from unmix.data.rates_file import read_rates
 from unmix.data.sets import UnlabeledSets
 from unmix.learn.linear import fit_linear
 from unmix.learn.models import Setup, fit_learner

@@ -88,10 +88,8 @@ def place(fitted, tmp_path, monkeypatch):
     ("text", "words"),
     [
         (rates(s2="35"), "column 'share', set 's2': 35 is above 1; if these are percentages"),
-        (rates(s2="35%"), "set 's2': '35%' is a percentage; write 0.35"),
-        (rates(s2='"0,35"'), "set 's2': '0,35' has a decimal comma; write 0.35"),
-        (rates(s2="NaN"), "set 's2': the share is missing; fill it in or remove the set"),
-        (rates(s2=""), "set 's2': the share is missing; fill it in or remove the set"),
+        (rates(s2="35%"), "set 's1': '0.2' has no percent sign where others have one"),
+        (rates(s2='"1,234"'), "'1,234' may be 1.234 or 1234; write decimals with a point"),
         (rates(s2="-0.1"), "set 's2': -0.1 is negative; a share lies between 0 and 1"),
         (rates(s2="inf"), "set 's2': inf is above 1"),
         (rates(s2="half"), "set 's2': 'half' is not a number; correct it"),
@@ -99,12 +97,12 @@ def place(fitted, tmp_path, monkeypatch):
         (rates() + "s1,0.3\n", "different values ('share': '0.2' and '0.3'); keep the right one"),
         (rates(s1="0.5", s3="0.5"), "all 3 sets of rates.csv have the same prior (0.5)"),
         ("region,a,b,c\ns1,.2,.3,.4\ns2,.2,.2,.6\ns3,.1,.1,.8\n", "set 's1': the shares of the "),
-        ("region,share\ns1,0.2\ns3,0.8\n", "no prior in rates.csv: 's2'; add the missing priors"),
+        ("region,share\ns1,0.2\ns3,0.8\n", "no prior in rates.csv: 's2'; add them, or leave "),
         (rates(s4="0.4"), "1 set of rates.csv has no rows: 's4'; remove their priors or allow"),
         ("region,share\ns1,0.2\n", "at least two sets with different priors are needed"),
         ("region\ns1\ns2\ns3\n", "rates.csv has no column besides the set column; add"),
-        ("area,share\ns1,0.2\ns2,0.4\n", "rates.csv has no set column 'region'"),
-        ("regions,share\ns1,0.2\ns2,0.4\n", "(did you mean 'regions'?)"),
+        ("area,x,share\n1,a,0.2\n2,b c,0.4\n3,a,.3\n", "rates.csv has no set column 'region'"),
+        ("regions,share\n1,0.2\n2,0.4\n", "(did you mean 'regions'?)"),
         ("region,positives,total\ns1,5,4\ns2,1,2\ns3,1,4\n", "set 's1': 5 positives are more"),
         ("", "rates.csv is empty"),
     ],
@@ -119,7 +117,7 @@ def test_priors_that_cannot_be_meant_name_the_set_and_the_cure(text, words):
 @pytest.mark.parametrize("command", [EVALUATE, DIAGNOSE])
 def test_other_commands_check_the_priors_alike(command):
     Path("rates.csv").write_text(rates(s2="35%"))
-    assert "rates.csv, column 'share', set 's2': '35%' is a percentage" in refused(*command)
+    assert "rates.csv, column 'share', set 's1': '0.2' has no percent" in refused(*command)
 
 
 def test_set_ids_that_only_look_alike_are_pointed_out():
@@ -242,6 +240,7 @@ def test_a_file_that_cannot_be_opened_is_named(name, words):
     Path("rows.xlsx").write_text("not a table")
     for command in (FIT, EVALUATE, DIAGNOSE, PREVALENCE, PREDICT):
         assert words in refused(*[name if arg == "rows.csv" else arg for arg in command])
+    words = words if name != "rows.xlsx" else "rows.xlsx is no Excel workbook; save it again"
     for command in (FIT, EVALUATE, DIAGNOSE):
         assert words in refused(*[name if arg == "rates.csv" else arg for arg in command])
 

@@ -86,8 +86,9 @@ def scores(model, rows, output, *options):
 
 def test_fit_prints_its_judgement_and_writes_model_and_report(place):
     lines = (place / "fit.txt").read_text().splitlines()
-    assert lines[0] == "2 numeric and 1 text columns."
-    assert lines[1].startswith("A linear model was trained with method ssc on 384 rows in 6 sets;")
+    assert lines[0].endswith("rates.csv: 6 sets; 'share' is the share.")
+    assert lines[1] == "2 numeric and 1 text columns."
+    assert lines[2].startswith("A linear model was trained with method ssc on 384 rows in 6 sets;")
     assert lines[-1].endswith(f"(open {place}/model/report.html)")
     names = {"manifest.json", "model.json", "report.html", "weights.safetensors"}
     assert {path.name for path in (place / "model").iterdir()} == names
@@ -269,7 +270,7 @@ def test_evaluate_prints_a_table(place):
     rows = place / "labeled.csv"
     plain = run("evaluate", place / "model", rows, *SETS, *shares).stdout
     beside = run("evaluate", place / "model", rows, *SETS, *shares, "--labels", "sick").stdout
-    assert plain.startswith("480 rows in 6 sets; 95 % intervals.\n")
+    assert "'share' is the share.\n480 rows in 6 sets; 95 % intervals.\n" in plain
     assert "with labels" not in plain
     assert "with labels" in beside
     for name in ("accuracy", "balanced accuracy", "auc", "tpr", "fpr"):
@@ -283,7 +284,7 @@ def test_diagnose_needs_no_training(place):
     assert (record["num_rows"], record["num_sets"]) == (480, 6)
     assert record["worth_in_labels"] == pytest.approx(480 * shares.var() / 0.25)
     text = run(*args, "--target-prior", "0.95").stdout
-    assert text.startswith("480 rows in 6 sets.\nThe effective number of labels is about 149 (")
+    assert "480 rows in 6 sets.\nThe effective number of labels is about 149 (" in text
     assert (
         "warning  The base rate 0.95 of class 1 (target prior) lies outside the stated shares"
         in text

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from unmix.data.benchmarks import register_dataset as register_dataset
     from unmix.data.draw import draw_sets as draw_sets
     from unmix.data.priors import Priors as Priors
-    from unmix.data.priors import read_rates as read_rates
+    from unmix.data.rates_file import read_rates as read_rates
     from unmix.data.sets import UnlabeledSets as UnlabeledSets
     from unmix.errors import InputError as InputError
     from unmix.learn.methods import METHODS as METHODS
@@ -43,7 +43,7 @@ _PLACES = {
     "evaluate": "unmix.assess.evaluate",
     "judge": "unmix.assess.judge",
     "prevalence": "unmix.assess.prevalence",
-    "read_rates": "unmix.data.priors",
+    "read_rates": "unmix.data.rates_file",
     "register_dataset": "unmix.data.benchmarks",
     "register_method": "unmix.learn.methods",
     "register_module": "unmix.learn.own_modules",

@@ -19,6 +19,7 @@ from unmix.cli.group import (
     target_of,
     target_option,
 )
+from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
 
 if TYPE_CHECKING:
     from unmix.assess.evaluate import Evaluation
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("rows", type=click.Path())
 @set_option
 @priors_option
+@with_rates_options
 @target_option
 @json_option
 def diagnose(
@@ -36,19 +38,26 @@ def diagnose(
     priors_file: str,
     target_prior: float | dict[str, float] | None,
     as_json: bool,
+    reading: dict[str, Any],
 ) -> None:
     """Check before training whether these sets can work."""
     import numpy as np
 
     from unmix.assess.diagnose import diagnose as diagnose_sets
-    from unmix.data.priors import match_sets, read_rates
+    from unmix.data.priors import UnratedRows, match_sets
+    from unmix.data.rates_file import read_rates
     from unmix.data.tables import scan_rows
 
-    priors = read_rates(priors_file, set_column)
+    priors = read_rates(priors_file, set_column, **reading)
+    others = UnratedRows(priors)
     sizes = np.zeros(len(priors), dtype=np.int64)
     for frame in scan_rows(rows, columns=[set_column], set_column=set_column):
-        set_index, _ = match_sets(frame[set_column].to_numpy(), priors, unused="keep")
+        rated = others.rated(frame[set_column].to_numpy())
+        named = frame[set_column] if rated is None else frame[set_column][rated]
+        set_index, _ = match_sets(named.to_numpy(), priors, unused="keep")
         sizes += np.bincount(set_index, minlength=len(priors))
+    tell_left_out(str(others) if others.rows else "")
+    priors = priors.resolved(sizes)
     found = diagnose_sets(
         priors.set_priors,
         sizes,
@@ -59,6 +68,7 @@ def diagnose(
     if as_json:
         click.echo(json.dumps(found.to_dict()))
         return
+    tell_understood(priors)
     click.echo(f"{found.num_rows:,} rows in {found.num_sets:,} sets.")
     click.echo(found.expectation)
     for finding in found.findings:
@@ -94,6 +104,7 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
 @click.argument("rows", type=click.Path())
 @set_option
 @priors_option
+@with_rates_options
 @click.option("-o", "--output", required=True, type=click.Path(), help="Folder for the model.")
 @target_option
 @click.option("--model", default="auto", show_default=True, help="auto, linear, boosting or mlp.")
@@ -159,6 +170,7 @@ def fit(
     overwrite: bool,
     seed: int,
     as_json: bool,
+    reading: dict[str, Any],
 ) -> None:
     """Train a classifier from ROWS and published shares, and report how good it is.
 
@@ -169,7 +181,8 @@ def fit(
     """
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
-    from unmix.data.priors import read_rates
+    from unmix.data.priors import UnratedWarning
+    from unmix.data.rates_file import read_rates
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
     from unmix.learn.estimator import NotShownWarning
@@ -188,7 +201,8 @@ def fit(
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always", NotShownWarning)
-        priors = read_rates(priors_file, set_column)
+        warnings.simplefilter("always", UnratedWarning)
+        priors = read_rates(priors_file, set_column, **reading)
         source = TableSource.open(
             rows,
             set_column,
@@ -241,6 +255,7 @@ def fit(
         record["output"] = output
         click.echo(json.dumps(plain(record)))
         return
+    tell_understood(priors)
     numbers = len(source.columns) - len(clf.encoder_.categorical)
     click.echo(f"{numbers} numeric and {len(clf.encoder_.categorical)} text columns.")
     for sentence in judgement.sentences:

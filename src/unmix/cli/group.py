@@ -96,7 +96,7 @@ priors_option = click.option(
     "priors_file",
     required=True,
     type=click.Path(),
-    help="Table with each set's share: CSV or Parquet.",
+    help="Table with each set's share: CSV, Parquet or Excel.",
 )
 
 

@@ -17,6 +17,7 @@ from unmix.cli.group import (
     target_of,
     target_option,
 )
+from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
 from unmix.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from unmix.assess.evaluate import Evaluation
     from unmix.assess.model_based import ModelBased
     from unmix.classifier import UnmixClassifier
+    from unmix.data.priors import Priors
 
 
 @main.command()
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     type=click.Path(),
     help="With --sets: newer shares, or those of sets that were not in training.",
 )
+@with_rates_options
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1),
@@ -64,6 +67,7 @@ def predict(
     priors_file: str | None,
     threshold: float | None,
     as_json: bool,
+    reading: dict[str, Any],
 ) -> None:
     """Score ROWS with a saved MODEL, in constant memory for files of any size.
 
@@ -72,6 +76,7 @@ def predict(
     """
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
+    from unmix.data.rates_file import read_rates
     from unmix.data.row_writer import is_csv
     from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
     from unmix.progress import progress_bar
@@ -95,9 +100,11 @@ def predict(
         types |= {name: "str" for name in kept if name not in features}
     unseen: dict[str, tuple[int, str]] = {}
     total = count_rows(rows)
-    known = None
+    known = priors = None
     if set_column is not None:
-        known = _known_set_scores(clf, rows, set_column, priors_file)
+        if priors_file is not None:
+            priors = read_rates(priors_file, set_column, **reading)
+        known = _known_set_scores(clf, rows, set_column, priors)
     with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
 
         def scored() -> Iterator[pd.DataFrame]:
@@ -132,6 +139,7 @@ def predict(
         }
         click.echo(json.dumps(record))
         return
+    tell_understood(priors)
     click.echo(f"{written:,} rows scored: {output}")
 
 
@@ -140,6 +148,7 @@ def predict(
 @click.argument("rows", type=click.Path())
 @set_option
 @priors_option
+@with_rates_options
 @click.option("--labels", "label_column", help="Column with the true classes, if you have them.")
 @json_option
 def evaluate(
@@ -149,6 +158,7 @@ def evaluate(
     priors_file: str,
     label_column: str | None,
     as_json: bool,
+    reading: dict[str, Any],
 ) -> None:
     """Evaluate a saved MODEL without labels, on ROWS it was not trained on.
 
@@ -156,11 +166,12 @@ def evaluate(
     """
     from unmix.assess.judge import evaluate_classifier, rates_hold
     from unmix.classifier import UnmixClassifier
-    from unmix.data.priors import read_rates
+    from unmix.data.priors import UnratedRows
+    from unmix.data.rates_file import read_rates
     from unmix.data.tables import read_rows
 
     clf = UnmixClassifier.load(model)
-    priors = read_rates(priors_file, set_column)
+    priors = read_rates(priors_file, set_column, **reading)
     _require_features(clf, rows)
     types = dict(clf.encoder_.dtypes)
     columns = list(types)
@@ -168,6 +179,11 @@ def evaluate(
         columns.append(label_column)
         types[label_column] = "str"
     frame = read_rows(rows, columns=columns, set_column=set_column, dtypes=types)
+    others = UnratedRows(priors)
+    rated = others.rated(frame[set_column].to_numpy())
+    if rated is not None:
+        tell_left_out(str(others))
+        frame = frame[rated]
     labels = None if label_column is None else frame[label_column]
     with about_rows(rows, frame):
         features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
@@ -179,6 +195,7 @@ def evaluate(
             record |= dict.fromkeys((*RATES, "roc", "confusion"))
         click.echo(json.dumps(record))
         return
+    tell_understood(priors)
     _print_evaluation(result, clf.classes_, hold=hold)
 
 
@@ -198,6 +215,7 @@ def evaluate(
     type=click.Path(),
     help="Known shares of the sets in ROWS; with --by those of training if left out.",
 )
+@with_rates_options
 @click.option("-o", "--output", type=click.Path(), help="Write the table to a .csv or .parquet.")
 @json_option
 def prevalence(
@@ -208,6 +226,7 @@ def prevalence(
     priors_file: str | None,
     output: str | None,
     as_json: bool,
+    reading: dict[str, Any],
 ) -> None:
     """Estimate the class shares of new sets, or of groups of rows, in ROWS, with intervals."""
     import numpy as np
@@ -215,7 +234,7 @@ def prevalence(
 
     from unmix.assess.predicted_shares import prevalence_of_logits
     from unmix.classifier import UnmixClassifier
-    from unmix.data.priors import read_rates
+    from unmix.data.rates_file import read_rates
     from unmix.data.row_writer import write_rows
     from unmix.data.tables import column_names, scan_rows
     from unmix.data.wording import listed
@@ -230,7 +249,9 @@ def prevalence(
     for name in by:
         if name not in available:
             raise InputError(f"{rows} has no column {name!r} for --by; it has {listed(available)}")
-    priors = None if priors_file is None else read_rates(priors_file, set_column)
+    priors = None
+    if priors_file is not None:
+        priors = read_rates(priors_file, set_column, **reading)
     types = dict.fromkeys(by, "str") | dict(clf.encoder_.dtypes)
     logits, resampled, names, groups = [], [], [], []
     for frame in scan_rows(rows, columns=list(types), set_column=set_column, dtypes=types):
@@ -254,6 +275,7 @@ def prevalence(
     if as_json:
         click.echo(json.dumps(result.to_dict()))
         return
+    tell_understood(priors)
     what = " x ".join(result.by) if result.groups else "set"
     click.echo(f"{what:24} {'rows':>9}  share (95 % interval)")
     for entry in result.groups:
@@ -304,15 +326,13 @@ def _check_scoring(
 
 
 def _known_set_scores(
-    clf: UnmixClassifier, rows: str, set_column: str, priors_file: str | None
+    clf: UnmixClassifier, rows: str, set_column: str, priors: Priors | None
 ) -> Any:
     """Return the probabilities (n, K) of rows of known sets: all at once, as sets are scattered."""
     import numpy as np
 
-    from unmix.data.priors import read_rates
     from unmix.data.tables import scan_rows
 
-    priors = None if priors_file is None else read_rates(priors_file, set_column)
     types, logits, names = clf.encoder_.dtypes, [], []
     for frame in scan_rows(rows, columns=list(types), set_column=set_column, dtypes=types):
         with about_rows(rows, frame):

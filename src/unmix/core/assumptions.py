@@ -72,13 +72,14 @@ ShareRule = Callable[[FloatArray, IntArray, int, FloatArray], tuple[FloatArray, 
 IntervalRule = Callable[[FloatArray, IntArray, int, FloatArray, float], tuple[FloatArray, ...]]
 
 
-# (logits, set_index, shares of the sets (m, K), prior of the logits (K,)) -> logits of the rows in
-# sets with these shares
-KnownSetRule = Callable[[FloatArray, IntArray, FloatArray, FloatArray], FloatArray]
+# (logits, set_index, shares of the sets (m, K), prior of the logits (K,), variances of the stated
+# counts) -> logits of the rows in sets with these shares
+KnownSetRule = Callable[..., FloatArray]
 
 
-# (logits, set_index, shares of the sets, prior of the logits (K,)) -> residuals of the shares
-ResidualRule = Callable[[FloatArray, IntArray, FloatArray, FloatArray], ShareResiduals]
+# (logits, set_index, shares of the sets, prior of the logits (K,), variances of the stated counts)
+# -> residuals of the shares
+ResidualRule = Callable[..., ShareResiduals]
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,11 @@ def _by_mean(
 
 
 def _at_own_prior(
-    logits: FloatArray, set_index: IntArray, shares: FloatArray, prior: FloatArray
+    logits: FloatArray,
+    set_index: IntArray,
+    shares: FloatArray,
+    prior: FloatArray,
+    variances: npt.ArrayLike = 0.0,
 ) -> FloatArray:
     """Move each row to the class prior of its set: a shift by log(share / prior)."""
     rows = np.bincount(set_index, minlength=len(shares))
@@ -233,27 +238,40 @@ def _at_own_prior(
 
 
 def _with_own_effect(
-    logits: FloatArray, set_index: IntArray, shares: FloatArray, prior: FloatArray
+    logits: FloatArray,
+    set_index: IntArray,
+    shares: FloatArray,
+    prior: FloatArray,
+    variances: npt.ArrayLike = 0.0,
 ) -> FloatArray:
     """Add the expected effect of each set, with effects as large as these sets speak for."""
     stated = shares[:, 1] if logits.ndim == 1 else shares
-    tau = effect_size(logits, set_index, stated)
-    return np.asarray(logits + known_set_offsets(logits, set_index, stated, tau)[set_index])
+    tau = effect_size(logits, set_index, stated, variances)
+    offsets = known_set_offsets(logits, set_index, stated, tau, variances)
+    return np.asarray(logits + offsets[set_index])
 
 
 def _by_set_effect(
-    logits: FloatArray, set_index: IntArray, shares: FloatArray, prior: FloatArray
+    logits: FloatArray,
+    set_index: IntArray,
+    shares: FloatArray,
+    prior: FloatArray,
+    variances: npt.ArrayLike = 0.0,
 ) -> ShareResiduals:
     """Return the offsets that the stated shares speak for, whatever the prior."""
-    return set_effect_residuals(logits, set_index, shares)
+    return set_effect_residuals(logits, set_index, shares, variances)
 
 
 def _by_class_prior(
-    logits: FloatArray, set_index: IntArray, shares: FloatArray, prior: FloatArray
+    logits: FloatArray,
+    set_index: IntArray,
+    shares: FloatArray,
+    prior: FloatArray,
+    variances: npt.ArrayLike = 0.0,
 ) -> ShareResiduals:
     """Return stated shares against those of maximum likelihood."""
     target = prior[1] if logits.ndim == 1 else prior
-    return label_shift_residuals(logits, set_index, shares, target)
+    return label_shift_residuals(logits, set_index, shares, target, variances)
 
 
 LABEL_SHIFT = Assumption(

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from unmix.errors import IdentifiabilityError, InputError
+
+if TYPE_CHECKING:
+    from unmix.core.share_precision import SharePrecision
 
 __all__ = [
     "ClassShares",
@@ -61,6 +64,8 @@ class ClassShares(NDArrayOperatorsMixin):
         What messages call the sets; 0, 1, ... if left out.
     source : str
         What messages call the place the shares come from.
+    precision : SharePrecision, optional
+        How well they are known, if that was said.
 
     Attributes
     ----------
@@ -82,8 +87,10 @@ class ClassShares(NDArrayOperatorsMixin):
         names: Sequence[Hashable] | None = None,
         *,
         source: str = "set_priors",
+        precision: SharePrecision | None = None,
     ) -> None:
         given = _numbers(values, source)
+        self.precision = precision
         if given.ndim not in (1, 2) or given.size == 0 or given.shape[1:] == (1,):
             raise InputError(f"{source} must have shape (m,) or (m, K); got {given.shape}")
         for problem in share_problems(given, names, source):
@@ -103,16 +110,25 @@ class ClassShares(NDArrayOperatorsMixin):
     def with_matrix(self, matrix: FloatArray) -> ClassShares:
         """Return other shares (m, K) of the same classes, known to be right, shown alike."""
         other = ClassShares.__new__(ClassShares)
-        other.matrix, other.per_class = matrix, self.per_class
+        other.matrix, other.per_class, other.precision = matrix, self.per_class, None
+        return other
+
+    def known(self, precision: SharePrecision | None) -> ClassShares:
+        """Return these shares with what is known of their precision."""
+        other = self.with_matrix(self.matrix)
+        other.precision = precision
         return other
 
     def take(self, sets: Any) -> ClassShares:
         """Return the shares of some of the sets, by index or mask."""
-        return self.with_matrix(self.matrix[sets])
+        precision = None if self.precision is None else self.precision.take(sets)
+        return self.with_matrix(self.matrix[sets]).known(precision)
 
     def of_positives(self) -> ClassShares:
         """Return the shares of two classes as those of the second; others as they are."""
-        return ClassShares(self.matrix[:, 1]) if self.num_classes == 2 else self
+        if self.num_classes != 2:
+            return self
+        return ClassShares(self.matrix[:, 1], precision=self.precision)
 
     @property
     def num_classes(self) -> int:

@@ -83,7 +83,7 @@ def count_variance(
     standard_errors, noise_variances : float, (m,) or (m, K)
         Of the shares and of the counts.
     drawn_from : (m,), optional
-        Rows N >= n of the whole set that the stated share describes.
+        Rows N >= n of the whole set that the stated share describes; infinite for a population.
 
     Returns
     -------
@@ -103,7 +103,9 @@ def count_variance(
     if np.any(whole < n):
         worst = int(np.flatnonzero(whole < n)[0])
         raise InputError(f"drawn_from must be at least rows; set {worst} has {n[worst]:g} rows.")
-    absent = (whole - n) / np.maximum(whole - 1, 1) + float(population)
+    with np.errstate(invalid="ignore"):
+        part = np.where(np.isinf(whole), 1.0, (whole - n) / np.maximum(whole - 1, 1))
+    absent = part + float(population)
     if several:
         n, absent = n[:, None], absent[:, None]
     sampled = n * share if several else n * share * (1 - share)

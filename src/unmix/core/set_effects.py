@@ -238,7 +238,12 @@ def fit_tau(residuals: npt.ArrayLike, variances: npt.ArrayLike) -> float:
     return 0.0 if without <= found.fun else float(np.exp(found.x))
 
 
-def effect_size(logits: npt.ArrayLike, set_index: npt.ArrayLike, shares: npt.ArrayLike) -> float:
+def effect_size(
+    logits: npt.ArrayLike,
+    set_index: npt.ArrayLike,
+    shares: npt.ArrayLike,
+    variances: npt.ArrayLike = 0.0,
+) -> float:
     """Return the tau that suits the stated shares of these sets best, given their rows' logits.
 
     Parameters
@@ -246,8 +251,10 @@ def effect_size(logits: npt.ArrayLike, set_index: npt.ArrayLike, shares: npt.Arr
     logits : (n,) or (n, K)
     set_index : (n,)
     shares : (m,) or (m, K)
+    variances : float, (m,) or (m, K)
+        Of the stated counts.
     """
-    return _best_tau(_moments(logits, set_index, shares, 0.0))
+    return _best_tau(_moments(logits, set_index, shares, variances))
 
 
 def new_set_probability(

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unmix.core.counts import count_hessian, count_nll, count_variance, label_shift_counts
+from unmix.core.counts import count_hessian, count_nll, label_shift_counts
 from unmix.core.set_effects import best_effect_nll, effect_size, set_effect_hessian
+from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.core.transition import Transition, check_logits
 from unmix.errors import InputError
 
@@ -24,9 +25,6 @@ __all__ = ["CountRisk", "SetEffectRisk", "SetRisk"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
-# A share times the rows of its set that is this near to a whole number is the count of these rows.
-WHOLE = 0.01
 
 
 class SetRisk(ABC):
@@ -94,8 +92,9 @@ class SetEffectRisk(SetRisk):
 
     def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return a positive diagonal in the place of the Hessian, for boosting."""
-        evidence = self._evidence(logits, set_index)
-        return set_effect_hessian(*evidence, effect_size(*evidence))
+        z, position, shares, variances = self._evidence(logits, set_index)
+        tau = effect_size(z, position, shares, variances)
+        return set_effect_hessian(z, position, shares, tau, variances)
 
     def tau(self, logits: FloatArray, set_index: IntArray) -> float:
         """Return the standard deviation of the set effect that suits these rows best."""
@@ -103,23 +102,26 @@ class SetEffectRisk(SetRisk):
 
     def _evidence(
         self, logits: FloatArray, set_index: IntArray
-    ) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Return logits, the sets at hand as 0, 1, ... row by row, and their shares."""
-        present, position, _ = self.at_hand(set_index)
-        return logits, position, self.stated(present, logits)
+    ) -> tuple[FloatArray, IntArray, FloatArray, Any]:
+        """Return logits, the sets at hand as 0, 1, ... row by row, their shares and variances."""
+        present, position, rows = self.at_hand(set_index)
+        shares, known = self.stated(present, logits), self.transition.precision
+        variances = 0.0 if known is None else known.take(present).error_variances(rows, shares)
+        return logits, position, shares, variances
 
 
 class CountRisk(SetRisk):
     """The negative log-likelihood of the sets' counts, per row.
 
-    A stated share that is a whole number of the set's rows is taken as the exact count of these
-    very rows; any other as the rate of a population from which they were drawn.
+    How well a count is known, the precision of the stated shares says; where none was stated,
+    `unmix.core.share_precision.precision_by_counts`.
 
     Formula (k of the n rows of a set in the batch, logits z at the pooled prior)::
 
         1 / rows * sum over sets of -log p(count | z)        `unmix.core.counts.count_nll`
         count exact     c = n pi if k = n; else k pi with the hypergeometric variance
         rate            k pi with the variance k pi (1 - pi)
+        with an error e, or noise e n in the count           + k^2 e^2
 
     Noisy counts are restated for label shift (`label_shift_counts`): a rate alone then gives
     surrogate set classification, an exact count more.
@@ -136,8 +138,9 @@ class CountRisk(SetRisk):
         super().__init__(transition)
         self.rows = transition.set_rows.numpy(force=True)  # (m,)
         self.pooled = transition.pooled.numpy(force=True)  # (K,)
-        counts = self.rows[:, None] * self.shares
-        self.exact = (abs(counts - np.rint(counts)) < WHOLE).all(axis=1)  # (m,)
+        stated = transition.precision
+        self.known: SharePrecision = stated or precision_by_counts(self.shares, self.rows)
+        self.exact = self.known.exact  # (m,)
 
     def value_and_gradient(
         self, logits: FloatArray, set_index: IntArray
@@ -162,12 +165,10 @@ class CountRisk(SetRisk):
     ) -> tuple[IntArray, FloatArray, FloatArray]:
         """Return the sets at hand as 0, 1, ... row by row, and their counts and variances."""
         present, position, here = self.at_hand(set_index)
-        rows, exact, shares = self.rows[present], self.exact[present], self.stated(present, logits)
+        known, shares = self.known.take(present), self.stated(present, logits)
         pooled: Any = self.pooled[1] if logits.ndim == 1 else self.pooled
-        expected = _by_set(here, shares) * shares
-        drawn = count_variance(here, shares, drawn_from=np.maximum(rows, here))
-        sampled = count_variance(here, shares, population=True)
-        variances = np.where(_by_set(exact, shares), drawn, sampled)
+        expected = _by_set(here, shares) * known.stated(shares)
+        variances = known.count_variances(here, shares)
         counts, variances = label_shift_counts(expected, variances, here, pooled)
         return position, counts, variances
 

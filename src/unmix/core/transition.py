@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from unmix.core.class_shares import ClassShares, check_identifiable, check_prior
+from unmix.core.share_precision import SharePrecision
 from unmix.errors import InputError
 
 __all__ = ["Transition", "check_logits", "class_logits", "estimation_error_bound"]
@@ -49,6 +50,8 @@ class Transition:
         log rho Theta / kappa.
     set_rows : Tensor, shape (m,), or None
         The set weights as they were given: the rows of each set, if these were given.
+    precision : SharePrecision or None
+        How well the set priors are known, if that was said.
 
     Notes
     -----
@@ -64,6 +67,7 @@ class Transition:
     """
 
     set_rows: Tensor | None = None
+    precision: SharePrecision | None = None
 
     def __init__(
         self,
@@ -80,6 +84,7 @@ class Transition:
         pooled = weights @ theta
         target = pooled if target_prior is None else check_prior(target_prior, shares.num_classes)
         self._store(*(torch.from_numpy(array) for array in (theta, weights, target)))
+        self.precision = shares.precision
         if set_weights is not None:
             self.set_rows = torch.as_tensor(set_weights).double()
 
@@ -110,7 +115,7 @@ class Transition:
         """Return the same transition on another device."""
         moved = (t.to(device) for t in (self.prior_matrix, self.set_weights, self.target))
         other = Transition.unchecked(*moved)
-        other.set_rows = self.set_rows
+        other.set_rows, other.precision = self.set_rows, self.precision
         return other
 
     def retarget(self, target_prior: Any) -> Transition:

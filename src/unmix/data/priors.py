@@ -1,28 +1,38 @@
-"""The user's set priors: read from a table or a mapping, checked, and matched with the rows.
+"""The user's set priors: from a mapping or a table that was read, and matched with the rows.
 
 Set ids from files are text exactly as written; ids from Python are any hashable. This module does
 not know which rows there are beyond their set ids, nor how priors are used.
 """
 
 import functools
-import os
 import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from unmix.core.class_shares import ClassShares, check_identifiable, share_problems
-from unmix.data.prior_columns import interpret
-from unmix.data.tables import Table, open_table
-from unmix.data.wording import listed, nearest, quoted
+from unmix.core.share_precision import SharePrecision
+from unmix.data.rate_statement import RateStatement
+from unmix.data.wording import listed, quoted
 from unmix.errors import InputError
 
-__all__ = ["Priors", "factor_ids", "match_ids", "match_sets", "read_rates", "refuse_unused"]
+__all__ = [
+    "Priors",
+    "UnratedRows",
+    "UnratedWarning",
+    "factor_ids",
+    "match_ids",
+    "match_sets",
+    "refuse_unused",
+]
+
+
+class UnratedWarning(UserWarning):
+    """Rows are left out because their sets have no rate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +52,15 @@ class Priors:
         Of the shares; 0 says that a share is known exactly. None if nothing is known about them.
     source
         Where the priors came from, for messages: a file name or ``set_priors``.
+    statement
+        What else was said of how well the shares are known, if anything: totals, noise, ...
+    unrated
+        Sets that were named without a share, because it was suppressed or left empty: their rows
+        are left out.
+    drop_unrated
+        Whether rows of sets that were not named are left out too.
+    understood
+        How the columns of a table were read, in one line.
 
     Raises
     ------
@@ -54,9 +73,17 @@ class Priors:
     classes: tuple[Hashable, ...] | None = None
     standard_errors: NDArray[np.float64] | None = None
     source: str = "set_priors"
+    statement: RateStatement | None = None
+    unrated: tuple[Hashable, ...] = ()
+    drop_unrated: bool = False
+    understood: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "set_priors", ClassShares.of(self.set_priors))
+        shares = ClassShares.of(self.set_priors)
+        object.__setattr__(self, "set_priors", shares)
+        if self.standard_errors is None and self.statement is not None:
+            errors = self.statement.without_rows(shares.matrix)
+            object.__setattr__(self, "standard_errors", errors)
         check_identifiable(self.set_priors.matrix, self.source, least_rank=2)
 
     def __len__(self) -> int:
@@ -110,62 +137,162 @@ class Priors:
 
     @classmethod
     def of(cls, given: Any) -> "Priors":
-        """Return priors as they are, or made from a mapping or a Series."""
-        return given if isinstance(given, Priors) else cls.from_mapping(given)
+        """Return priors as they are, or made from a mapping, a Series or a table in memory."""
+        if isinstance(given, Priors):
+            return given
+        if isinstance(given, pd.DataFrame) or hasattr(given, "__arrow_c_stream__"):
+            from unmix.data.rates_file import read_rates
+
+            read: Priors = read_rates(given)
+            return read
+        return cls.from_mapping(given)
 
     def keep(self, set_ids: Sequence[Hashable]) -> "Priors":
         """Return the priors of some of the sets, in the order of ``set_ids``."""
         rows = [self.index[set_id] for set_id in set_ids]
         errors = None if self.standard_errors is None else self.standard_errors[rows]
-        shares = self.set_priors.take(rows)
-        return Priors(tuple(set_ids), shares, self.classes, errors, self.source)
+        said = None if self.statement is None else self.statement.take(rows)
+        return replace(
+            self,
+            set_ids=tuple(set_ids),
+            set_priors=self.set_priors.take(rows),
+            standard_errors=errors,
+            statement=said,
+        )
+
+    def resolved(self, set_sizes: Any) -> "Priors":
+        """
+        Return the priors with their precision, which the number of rows of each set settles.
+
+        Parameters
+        ----------
+        set_sizes (m,)
+            All rows of each set, before any are held out.
+
+        Returns
+        -------
+        Priors
+            With ``set_priors.precision``, and with ``standard_errors`` or None for exact shares.
+        """
+        shares = self.set_priors
+        if shares.precision is not None:
+            return self
+        said = self.statement or RateStatement(errors=self.standard_errors)
+        rows = np.asarray(set_sizes, dtype=np.float64)
+        known = said.precision(shares.matrix, rows, self.set_ids, self.source)
+        shares = shares.with_matrix(said.exact_shares(shares.matrix, known.counted)).known(known)
+        errors = known.standard_errors
+        if errors is None and self.standard_errors is not None and self.statement is None:
+            errors = self.standard_errors  # all 0, as was said
+        return replace(self, set_priors=shares, standard_errors=errors, statement=None)
+
+    def known_as_json(self) -> dict[str, Any]:
+        """Return how well the shares are known, and which sets have none, as JSON values."""
+        shares, said = self.set_priors.precision, self.statement
+        return {
+            "precision": None if shares is None else shares.as_json(),
+            "statement": None if said is None else said.as_json(),
+            "unrated": [str(name) for name in self.unrated],
+            "drop_unrated": self.drop_unrated,
+        }
+
+    def with_known(self, state: dict[str, Any] | None) -> "Priors":
+        """Return the priors with what `known_as_json` told of them."""
+        if state is None:
+            return self
+        found, said = state["precision"], state["statement"]
+        shares = self.set_priors
+        if found is not None:
+            shares = shares.known(SharePrecision.from_json(found, shares.matrix))
+        return replace(
+            self,
+            set_priors=shares,
+            statement=None if said is None else RateStatement.from_json(said, shares.matrix),
+            unrated=tuple(state["unrated"]),
+            drop_unrated=bool(state["drop_unrated"]),
+        )
+
+    def with_errors(self, errors: NDArray[np.float64] | None) -> "Priors":
+        """Return the priors with other standard errors (m,); None leaves what is known."""
+        precision = self.set_priors.precision
+        if errors is None or precision is None or errors is self.standard_errors:
+            return self
+        known = SharePrecision(precision.counted, errors, precision.beyond)
+        return replace(self, set_priors=self.set_priors.known(known), standard_errors=errors)
+
+    def error_variances(self, set_index: NDArray[np.int64], ndim: int) -> Any:
+        """
+        Return what the standard errors add to the variance of the count of these rows.
+
+        Parameters
+        ----------
+        set_index (n,)
+            The set of each row.
+        ndim
+            Of the logits: 1 for two classes.
+
+        Returns
+        -------
+        0.0 without errors, else (m,) or (m, K)
+        """
+        if self.standard_errors is None:
+            return 0.0
+        rows = np.bincount(set_index, minlength=len(self))
+        shares = self.set_priors.matrix[:, 1] if ndim == 1 else self.set_priors.matrix
+        unknown = np.full(len(self), np.inf)
+        return SharePrecision(unknown, self.standard_errors).error_variances(rows, shares)
 
 
-def read_rates(
-    path: str | os.PathLike[str],
-    set_column: str | None = None,
-    *,
-    classes: Sequence[str] | None = None,
-) -> Priors:
+class UnratedRows:
     """
-    Read set priors from a CSV or Parquet file.
-
-    Besides the set column the file has either one column of shares of positives; or shares and
-    their standard errors (``standard_error``, ``se``, ...); or counts (``positives`` or ``cases``,
-    and ``total`` or ``n``), from which the standard error follows; or one column of shares per
-    class, named after the class. Shares per class that are off 1 by at most 0.005 are scaled. Two
-    classes count as negative and positive if their names say so (no and yes, 0 and 1, ...).
+    Tells rows of sets without a rate, which are left out, and counts them.
 
     Parameters
     ----------
-    path
-        The file.
-    set_column
-        The column with the set ids; if the file has none of that name, the column ``set``.
-    classes
-        The columns that hold shares per class, if the file has others too.
-
-    Returns
-    -------
-    Priors
-        With set ids as text exactly as written.
-
-    Raises
-    ------
-    InputError
-        In one line: the file, the set, what is wrong and the cure.
+    priors
+        With the sets that were named without a rate.
     """
-    table = open_table(path)
-    id_column = _find_set_column(table, set_column)
-    batches = list(table.batches(dict.fromkeys(table.columns, pa.string())))
-    if not sum(batch.num_rows for batch in batches):
-        raise InputError(f"{table.path} has columns but no rows.")
-    text = pa.Table.from_batches(batches).combine_chunks()
-    columns = {name: text[name].chunk(0) for name in text.column_names}
-    set_ids = _set_ids(table, columns, id_column)
-    del columns[id_column]
-    found = interpret(columns, set_ids, table.path, classes)
-    return Priors(set_ids, found.set_priors, found.classes, found.standard_errors, table.path)
+
+    def __init__(self, priors: Priors) -> None:
+        self._priors = priors
+        self._unrated = frozenset(priors.unrated)
+        self.rows = 0
+        self.total = 0
+        self.sets: dict[Hashable, None] = {}
+
+    def rated(self, set_values: Any) -> NDArray[np.bool_] | None:
+        """Return which rows have a rate (n,), None if all have; may be called batch by batch."""
+        priors = self._priors
+        if not self._unrated and not priors.drop_unrated:
+            return None
+        codes, found = factor_ids(set_values)
+        self.total += len(codes)
+        known = priors.index
+        without = [
+            place
+            for place, set_id in enumerate(found)
+            if set_id not in known and (priors.drop_unrated or set_id in self._unrated)
+        ]
+        if not without:
+            return None
+        self.sets |= dict.fromkeys(found[place] for place in without)
+        kept = np.ones(len(found), dtype=bool)
+        kept[without] = False
+        rated: NDArray[np.bool_] = kept[codes]
+        self.rows += len(codes) - int(rated.sum())
+        if not rated.any() and len(without) == len(found) and self.rows == self.total:
+            raise InputError(
+                f"no row has a set with a rate in {priors.source}; the rows have the sets "
+                f"{listed(found)}."
+            )
+        return rated
+
+    def __str__(self) -> str:
+        count = len(self.sets)
+        return (
+            f"{self.rows:,} of {self.total:,} rows are left out: their {_sets(count)} "
+            f"({listed(list(self.sets), 3)}) {_have(count)} no rate in {self._priors.source}"
+        )
 
 
 def match_sets(
@@ -237,48 +364,6 @@ def _common_classes(shares: Mapping[Hashable, Any], source: str) -> tuple[Hashab
                 f"set must name the same two or more (the first set names {listed(classes)})."
             )
     return classes or ()
-
-
-def _find_set_column(table: Table, set_column: str | None) -> str:
-    """Return the name of the column with the set ids."""
-    for name in (set_column, "set"):
-        if name is not None and name in table.columns:
-            return name
-    wanted = "set" if set_column is None else set_column
-    guess = nearest(wanted, table.columns)
-    hint = f" (did you mean {guess!r}?)" if guess is not None else ""
-    raise InputError(
-        f"{table.path} has no set column {wanted!r}{hint}; it has {listed(table.columns, 10)}: "
-        "rename the column with the set ids or say which one it is."
-    )
-
-
-def _set_ids(table: Table, columns: Mapping[str, Any], id_column: str) -> tuple[str, ...]:
-    """Return the set ids; each must be there, once."""
-    ids = columns[id_column]
-    if ids.null_count:
-        row = ids.is_null().index(True).as_py()
-        raise InputError(
-            f"{table.where(row)} of {table.path} has an empty set id in column {id_column!r}; "
-            "fill it in or remove the line."
-        )
-    set_ids = tuple(ids.to_pylist())
-    repeated = pd.Series(set_ids, dtype=object).duplicated().to_numpy()
-    if repeated.any():
-        second = int(repeated.argmax())
-        first = set_ids.index(set_ids[second])
-        differing = [name for name, column in columns.items() if column[first] != column[second]]
-        if differing:
-            name = differing[0]
-            values = f"{columns[name][first].as_py()!r} and {columns[name][second].as_py()!r}"
-            what = f"with different values ({name!r}: {values}); keep the right one"
-        else:
-            what = "with the same values; remove one"
-        raise InputError(
-            f"{table.path} lists set {set_ids[second]!r} more than once, in {table.where(first)} "
-            f"and {table.where(second)}, {what}."
-        )
-    return set_ids
 
 
 def factor_ids(set_values: Any) -> tuple[NDArray[np.int64], list[Hashable]]:
@@ -379,7 +464,7 @@ def _no_prior(absent: Sequence[Hashable], known: Mapping[Hashable, int], source:
         ((set_id, folded[_folded(set_id)]) for set_id in absent if _folded(set_id) in folded), None
     )
     cure = (
-        "add the missing priors or remove those rows"
+        "add them, or leave those rows out (--drop-unrated)"
         if alike is None
         else f"the rows have {quoted(alike[0])} where {source} has {quoted(alike[1])}: "
         "write them alike"

@@ -444,6 +444,7 @@ class _Fold:
         self.rows = np.bincount(self.index)
         sums = [np.bincount(number[hidden], (sizes * share)[hidden]) for share in matrix.T]
         self.truth = np.stack(sums, axis=1) / self.rows[:, None]  # (joined sets, K)
+        self.variances = _error_variances(sets, number, hidden)
         seen = sizes * ~np.isin(np.arange(len(sizes)), hidden)
         self.pooled = sets.set_priors.pooled(seen)
         self.seen = inside_shares(matrix[seen > 0], seen[seen > 0])
@@ -471,11 +472,13 @@ class _Fold:
         shares = assumption.set_shares(logits, self.index, len(self.truth), base)
         stated = self.truth[:, 1] if logits.ndim == 1 else self.truth
         rules = method.residual_rules
-        return shares, [rule(logits, self.index, stated, base) for rule in rules]
+        known = self.variances
+        return shares, [rule(logits, self.index, stated, base, known) for rule in rules]
 
     def baseline(self) -> ShareResiduals:
         """Return the residuals of the answer that knows no rows."""
-        return baseline_residuals(self.truth, self.rows, log_ratios(self.seen).mean(axis=0))
+        mean = log_ratios(self.seen).mean(axis=0)
+        return baseline_residuals(self.truth, self.rows, mean, self.variances)
 
     def square_error(self, shares: Array) -> float:
         """Return the squared error of predicted shares, summed over rows."""
@@ -578,6 +581,18 @@ def _joined(stated: Array, sizes: Array, hidden: Array) -> Array:
         len(large) + np.unique((np.cumsum(sizes[small]) - 1) // LEAST_ROWS, return_inverse=True)[1]
     )
     return number
+
+
+def _error_variances(sets: UnlabeledSets, number: Array, hidden: Array) -> Any:
+    """Return what the errors of the stated shares add to the counts of joined sets; 0.0 if none."""
+    precision, shares = sets.set_priors.precision, sets.set_priors.matrix
+    if precision is None or precision.standard_errors is None:
+        return 0.0
+    shares = shares[:, 1] if shares.shape[1] == 2 else shares
+    own = precision.error_variances(sets.set_sizes, shares)[hidden]
+    if own.ndim == 1:
+        return np.bincount(number[hidden], own)
+    return np.stack([np.bincount(number[hidden], of_class) for of_class in own.T], axis=1)
 
 
 def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:

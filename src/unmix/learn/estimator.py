@@ -24,7 +24,7 @@ from unmix.core.class_shares import ClassShares, check_errors, check_prior
 from unmix.core.losses import set_log_loss
 from unmix.core.set_effects import new_set_probability
 from unmix.core.transition import Transition
-from unmix.data.priors import Priors, match_sets
+from unmix.data.priors import Priors, UnratedRows, UnratedWarning, match_sets
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.choose import AUTO, choose_setup
@@ -96,9 +96,9 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if X is rows:
             self._frame(rows.x, reset=True)
         self._refuse_set_feature(rows, getattr(sets, "name", None))
-        priors = rows.priors
+        errors = self._prior_errors(rows.priors)
+        rows.priors = priors = rows.priors.with_errors(errors)
         rows.target = self._target(priors, rows.set_sizes)
-        errors = self._prior_errors(priors)
         setup, held_out = choose_setup(
             rows,
             self.model,
@@ -210,13 +210,17 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def known_set_proba(self, logits: Array, sets: Any, set_priors: Any = None) -> Array:
         """Do the same for rows of known sets by their logits at the learner's base prior."""
         if set_priors is None:
-            priors = Priors(self.set_ids_, self.learner_.set_priors, source="the model")
+            known = None if self.refined_ else self.prior_errors_
+            shares = self.learner_.set_priors
+            priors = Priors(self.set_ids_, shares, standard_errors=known, source="the model")
         else:
             priors = self.in_class_order(Priors.of(set_priors))
         set_index, _ = match_sets(sets, priors, unused="keep")
         _check_lengths(len(logits), set_index)
         rule, base = self.method_row_.assumption.known_set, self.learner_.base_prior
-        return class_probabilities(rule(logits, set_index, priors.set_priors.matrix, base), 0.0)
+        errors = priors.error_variances(set_index, logits.ndim)
+        moved = rule(logits, set_index, priors.set_priors.matrix, base, errors)
+        return class_probabilities(moved, 0.0)
 
     def in_class_order(self, priors: Priors) -> Priors:
         """Return the user's priors with the classes in the order of the model."""
@@ -230,7 +234,8 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{priors.source} gives {said}, and the classes of the model are "
                 f"{listed(names, 10)}; give one column of shares for each, with its name"
             )
-        shares = ClassShares(priors.set_priors.matrix[:, [given.index(name) for name in names]])
+        matrix = priors.set_priors.matrix[:, [given.index(name) for name in names]]
+        shares = ClassShares(matrix, precision=priors.set_priors.precision)
         return replace(priors, set_priors=shares.of_positives(), classes=tuple(names))
 
     def predict(self, X: Any) -> Array:
@@ -329,7 +334,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any, sets: Any) -> TrainingRows:
         """Return rows in memory with their sets, encoded when a model asks for them."""
-        x = self._frame(X, reset=True)
+        x, sets = self._rated(self._frame(X, reset=True), sets)
         priors, set_index = self._match(sets, len(x))
         if isinstance(x, pd.DataFrame):
             return TrainingRows(x, set_index, priors, TableEncoder.fit(x))
@@ -388,6 +393,18 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,  # who called fit
             )
 
+    def _rated(self, x: Any, sets: Any) -> tuple[Any, Any]:
+        """Return the rows whose sets have a rate, and warn if there are others."""
+        given = self.set_priors
+        if not isinstance(given, Priors) or sets is None or len(sets) != len(x):
+            return x, sets
+        others = UnratedRows(given)
+        rated = others.rated(sets)
+        if rated is None:
+            return x, sets
+        warnings.warn(str(others), UnratedWarning, stacklevel=4)
+        return x[rated], np.asarray(sets)[rated]
+
     def _match(self, sets: Any, num_rows: int) -> tuple[Priors, Array]:
         """Return the sets that have rows, and the set of each row."""
         if sets is None:
@@ -401,7 +418,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             known = Priors.of(self.set_priors)
             set_index, used = match_sets(sets, known, unused="drop")
-            priors = known.keep(used)
+            priors = known.keep(used).resolved(np.bincount(set_index, minlength=len(used)))
         _check_lengths(num_rows, set_index)
         return priors, set_index
 

@@ -269,13 +269,15 @@ def _given_priors(clf: SetClassifier) -> dict[str, Any] | None:
     if clf.set_priors is None:
         return None
     given = Priors.of(clf.set_priors)
-    if len(given) == len(clf.set_ids_) and given.standard_errors is None:
+    known = given.statement is None and given.set_priors.precision is None
+    if len(given) == len(clf.set_ids_) and given.standard_errors is None and known:
         return None
     errors = given.standard_errors
     return {
         "set_ids": [_json_value(i, "set id") for i in given.set_ids],
         "shares": given.set_priors.tolist(),
         "standard_errors": None if errors is None else errors.tolist(),
+        "known": given.known_as_json(),
     }
 
 
@@ -378,7 +380,8 @@ def _prior_argument(ids: list[Hashable], stated: ClassShares, state: dict[str, A
         errors = given["standard_errors"]
         known = None if errors is None else np.array(errors, dtype=np.float64)
         classes = tuple(names) if state["per_class"] else None
-        return Priors(tuple(given["set_ids"]), shares, classes, known)
+        read = Priors(tuple(given["set_ids"]), shares, classes, known)
+        return read.with_known(given.get("known"))  # folders of 0.1 have none
     if not state["per_class"]:
         return dict(zip(ids, stated.as_given.tolist(), strict=True))
     return {

@@ -25,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unmix.data.priors import Priors, match_sets, refuse_unused
+from unmix.data.priors import Priors, UnratedRows, match_sets, refuse_unused
 from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts
 from unmix.data.tables import Table, naming, open_table, read_rows, scan_rows
 from unmix.data.wording import listed
@@ -192,7 +192,13 @@ class StreamedTable:
     def used_priors(self) -> Priors:
         """The priors of the sets that have rows."""
         ids = self.priors.set_ids
-        return self.priors.keep([ids[j] for j in self._statistics["used"]])
+        used = self.priors.keep([ids[j] for j in self._statistics["used"]])
+        return used.resolved(self._statistics["all_sizes"])
+
+    @property
+    def left_out(self) -> str:
+        """What there is to say of rows whose sets have no rate; empty if there are none."""
+        return str(self._statistics["left_out"])
 
     @property
     def rows(self) -> ShuffledSets:
@@ -242,7 +248,9 @@ class StreamedTable:
     def _read(self, path: Path) -> pd.DataFrame:
         return read_rows(path, set_column=self.set_column)
 
-    def _blocks(self, text: str) -> Iterator[tuple[pd.DataFrame, Array, Array]]:
+    def _blocks(
+        self, text: str, others: UnratedRows
+    ) -> Iterator[tuple[pd.DataFrame, Array, Array]]:
         """Yield blocks of rows, the set of each row, and a random number of its own in [0, 1)."""
         rng = np.random.default_rng([self.seed, 8])
         scan = scan_rows(self.table, columns=self.columns, set_column=self.set_column)
@@ -250,6 +258,9 @@ class StreamedTable:
         for frame in scan:
             frame.index += 1  # messages count rows from 1
             done += len(frame)
+            rated = others.rated(frame[self.set_column].to_numpy())
+            if rated is not None:
+                frame = frame[rated]
             set_index, _ = match_sets(frame[self.set_column].to_numpy(), self.priors, unused="keep")
             yield frame, set_index, rng.random(len(frame))
             self.progress(done, total, text)
@@ -259,7 +270,9 @@ class StreamedTable:
         summary = TableSummary()
         has_rows = np.zeros(len(self.priors), dtype=bool)
         sizes = np.zeros(len(self.priors), dtype=np.int64)
-        for frame, set_index, chance in self._blocks("reading, 1 of 2"):
+        all_sizes, others = sizes.copy(), UnratedRows(self.priors)
+        for frame, set_index, chance in self._blocks("reading, 1 of 2", others):
+            np.add.at(all_sizes, set_index, 1)
             kept = chance >= self._judged_share
             has_rows[set_index] = True
             np.add.at(sizes, set_index[kept], 1)
@@ -274,6 +287,8 @@ class StreamedTable:
             "encoder": encoder.to_dict(),
             "used": np.flatnonzero(has_rows).tolist(),
             "sizes": sizes[has_rows].tolist(),
+            "all_sizes": all_sizes[has_rows].tolist(),
+            "left_out": str(others) if others.rows else "",
         }
         atomic_write_text(self._statistics_file, json.dumps(statistics))
 
@@ -286,7 +301,8 @@ class StreamedTable:
         sample_end = self._judged_share + self._sample_share
 
         def kept_rows() -> Iterator[tuple[Array, Array]]:
-            for frame, set_index, chance in self._blocks("reading, 2 of 2"):
+            others = UnratedRows(self.priors)
+            for frame, set_index, chance in self._blocks("reading, 2 of 2", others):
                 out = chance < self._judged_share
                 judged.write(frame[out])
                 sample.write(frame[~out & (chance < sample_end)])

@@ -7,6 +7,7 @@ classifier to them need not know which. The table is opened once and its set ids
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from unmix.data.parquet_table import ParquetTable
-from unmix.data.priors import Priors, match_sets
+from unmix.data.priors import Priors, UnratedRows, UnratedWarning, match_sets
 from unmix.data.sets import held_out_rows
 from unmix.data.tables import Table, naming, open_table, read_rows, require_column
 from unmix.errors import InputError
@@ -125,8 +126,15 @@ class TableSource:
         frame = read_rows(self.table, columns=self.columns, set_column=self.set_column)
         frame.index += 1  # messages count rows from 1
         sets = frame.pop(self.set_column).to_numpy()
+        others = UnratedRows(self.priors)
+        rated = others.rated(sets)
+        if rated is not None:
+            frame, sets = frame[rated], sets[rated]
+            warnings.warn(str(others), UnratedWarning, stacklevel=4)
         unused: Literal["drop", "error"] = "drop" if self.allow_unused else "error"
         set_index, used = match_sets(sets, self.priors, unused=unused)
+        # What a share is a count of, all rows of its set say: also those that are held out.
+        priors = self.priors.keep(used).resolved(np.bincount(set_index, minlength=len(used)))
         out = np.zeros(len(frame), dtype=bool)
         if self.held_out:
             out = held_out_rows(set_index, self.held_out, np.random.default_rng([self.seed, 7]))
@@ -135,7 +143,7 @@ class TableSource:
             encoder = TableEncoder.fit(kept)
             if len(judged):
                 encoder.native(judged)  # held-out rows too must be fit for use, before training
-            rows = TrainingRows(kept, set_index[~out], self.priors.keep(used), encoder)
+            rows = TrainingRows(kept, set_index[~out], priors, encoder)
             yield rows, JudgedRows(judged, sets[out])
 
     @contextmanager
@@ -166,6 +174,8 @@ class TableSource:
                     progress,
                 )
                 streamed.prepare()
+            if streamed.left_out:
+                warnings.warn(streamed.left_out, UnratedWarning, stacklevel=4)
             sample, judged = streamed.sample(), streamed.judged()
             used = streamed.used_priors
             set_index, _ = match_sets(sample.pop(self.set_column), used, unused="keep")
