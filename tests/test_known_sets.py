@@ -61,6 +61,23 @@ def test_under_label_shift_a_known_share_is_the_prior_of_its_rows(model):
     np.testing.assert_allclose(known[:, 1], expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("method", ["ssc", "set-effects"])
+def test_a_row_alone_is_not_drawn_towards_one_half(method):
+    # The share of a set stays as well known as it is, however few of its rows are at hand.
+    x, sets, _, priors = label_shift()
+    clf = UnmixClassifier(
+        priors, model="linear", method=method, random_state=0, hide_sets=False
+    ).fit(x, sets)
+    name = min(priors, key=priors.get)
+    rows = np.flatnonzero(sets == name)
+    alone = [clf.predict_proba(x.iloc[[i]], sets=sets[[i]])[0, 1] for i in rows[:40]]
+    together = clf.predict_proba(x.iloc[rows], sets=sets[rows])[:40, 1]
+    if method == "ssc":
+        np.testing.assert_allclose(alone, together)
+    else:
+        assert np.median(alone) == pytest.approx(priors[name], abs=0.05)
+
+
 def test_set_effects_are_learned_and_help_rows_of_known_sets():
     x, sets, labels, priors = natural_sets()
     clf = UnmixClassifier(priors, **SET_EFFECTS).fit(x, sets)

@@ -187,11 +187,9 @@ def _model_based(
     # Rivals know the share of these rows, so that the model is told it too where it has a prior.
     average = shares[set_index].mean(axis=0)
     moved = move_logits(logits, base, average) if assumption.at_target else logits
-    errors = priors.error_variances(set_index, logits.ndim)
-    known = assumption.known_set(logits, set_index, shares, base, errors)
     return model_based(
         class_probabilities(moved, clf.learner_.tau),
-        class_probabilities(known, 0.0),
+        clf.probabilities_in_sets(logits, set_index, priors),
         shares,
         set_index,
         None if labels is None else _label_codes(clf, labels),

@@ -73,7 +73,8 @@ IntervalRule = Callable[[FloatArray, IntArray, int, FloatArray, float], tuple[Fl
 
 
 # (logits, set_index, shares of the sets (m, K), prior of the logits (K,), variances of the stated
-# counts) -> logits of the rows in sets with these shares
+# counts, rows of which the shares were counted (m,), tau) -> logits of the rows in sets with these
+# shares
 KnownSetRule = Callable[..., FloatArray]
 
 
@@ -229,9 +230,11 @@ def _at_own_prior(
     shares: FloatArray,
     prior: FloatArray,
     variances: npt.ArrayLike = 0.0,
+    counted: IntArray | None = None,
+    tau: float | None = None,
 ) -> FloatArray:
     """Move each row to the class prior of its set: a shift by log(share / prior)."""
-    rows = np.bincount(set_index, minlength=len(shares))
+    rows = np.bincount(set_index, minlength=len(shares)) if counted is None else counted
     shift = np.log(inside_shares(shares, rows)) - np.log(prior)  # (m, K)
     moved = shift[:, 1] - shift[:, 0] if logits.ndim == 1 else shift
     return np.asarray(logits + moved[set_index])
@@ -243,11 +246,13 @@ def _with_own_effect(
     shares: FloatArray,
     prior: FloatArray,
     variances: npt.ArrayLike = 0.0,
+    counted: IntArray | None = None,
+    tau: float | None = None,
 ) -> FloatArray:
-    """Add the expected effect of each set, with effects as large as these sets speak for."""
+    """Add the expected effect of each set; effects are as large as these sets speak for, or tau."""
     stated = shares[:, 1] if logits.ndim == 1 else shares
-    tau = effect_size(logits, set_index, stated, variances)
-    offsets = known_set_offsets(logits, set_index, stated, tau, variances)
+    scale = effect_size(logits, set_index, stated, variances) if tau is None else tau
+    offsets = known_set_offsets(logits, set_index, stated, scale, variances, counted)
     return np.asarray(logits + offsets[set_index])
 
 

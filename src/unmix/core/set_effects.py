@@ -39,6 +39,7 @@ __all__ = [
     "independent",
     "inside_shares",
     "known_set_offsets",
+    "mean_offsets",
     "new_set_probability",
     "set_effect_hessian",
     "set_effect_nll",
@@ -299,27 +300,33 @@ def known_set_offsets(
     shares: npt.ArrayLike,
     tau: float,
     variances: npt.ArrayLike = 0.0,
+    counted: npt.ArrayLike | None = None,
 ) -> FloatArray:
     """Return the expected effect of each set, given its stated share: add it to its rows' logits.
 
-    Formula::
+    Formula (r_j rows were counted for the share of set j)::
 
-        b_j tau^2 / T_j
+        b_j tau^2 / T_j,    T_j = tau^2 + 1 / (r_j v_j) + s_j^2 / (n_j v_j)^2
 
     Works as well for sets that were not in training but whose share is stated.
 
-    Parameters and their shapes are those of `set_effect_nll`.
+    Parameters and their shapes are those of `set_effect_nll`, and
+
+    counted : (m,), optional
+        Rows of which the stated share was counted, if not these: a share stays as well known as
+        it is when only a few rows of its set are at hand.
 
     Returns
     -------
     (m,) or (m, K)
         0 for a set without rows; class 0 of K is at 0.
     """
-    moments, scale = _moments(logits, set_index, shares, variances), _checked_tau(tau)
+    moments = _moments(logits, set_index, shares, variances, counted)
+    scale, times = _checked_tau(tau), _times_as_many(moments.rows, counted)
     if moments.q.ndim == 1:
-        information, omega, _ = _binary_omega(moments, scale)
+        information, omega, _ = _binary_omega(moments, scale, times)
         return np.asarray(moments.offsets * (scale * information) ** 2 / omega)
-    information, omega = _class_omega(moments, scale)
+    information, omega = _class_omega(moments, scale, times)
     pulled = _times(information, _solved(omega, _times(information, moments.offsets[:, 1:])))
     shrunken = pulled @ effect_covariance(scale, moments.q.shape[1])
     return np.hstack([np.zeros((len(shrunken), 1)), shrunken])
@@ -377,6 +384,7 @@ def _moments(
     set_index: npt.ArrayLike,
     shares: npt.ArrayLike,
     variances: npt.ArrayLike,
+    counted: npt.ArrayLike | None = None,
 ) -> _Moments:
     """Check the input and solve for the offsets."""
     stated = np.asarray(shares, dtype=np.float64)
@@ -396,15 +404,36 @@ def _moments(
         )
     noise = np.broadcast_to(noise, stated.shape)
     rows = np.bincount(index, minlength=len(stated))
-    inside = inside_shares(stated, rows)
-    if z.ndim == 1:
-        offsets = binary_tilts(z, index, rows * inside, np.zeros(len(rows)))
-        return _Moments(index, rows, offsets, np.asarray(expit(z + offsets[index])), noise)
-    counts, num_classes = rows[:, None] * inside, z.shape[1]
+    inside = inside_shares(stated, rows if counted is None else counted)
+    offsets = mean_offsets(z, index, inside)
+    moved = z + offsets[index]
+    return _Moments(index, rows, offsets, expit(moved) if z.ndim == 1 else log_sums(moved)[1], noise)
+
+
+def mean_offsets(logits: FloatArray, set_index: IntArray, means: FloatArray) -> FloatArray:
+    """Return the offsets that make the mean probability in each set what it should be.
+
+    Parameters
+    ----------
+    logits : (n,) or (n, K)
+    set_index : (n,)
+    means : (m,) or (m, K)
+        Between 0 and 1, without these.
+
+    Returns
+    -------
+    (m,) or (m, K)
+        Class 0 of K has the offset 0; a set without rows has offsets of 0.
+    """
+    rows = np.bincount(set_index, minlength=len(means))
+    if logits.ndim == 1:
+        return binary_tilts(logits, set_index, rows * means, np.zeros(len(rows)))
+    num_classes = logits.shape[1]
     exact = np.zeros((len(rows), num_classes, num_classes))
-    offsets = class_tilts(z, index, counts, exact, np.ones(stated.shape, dtype=bool))
+    every = np.ones(means.shape, dtype=bool)
+    offsets = class_tilts(logits, set_index, rows[:, None] * means, exact, every)
     offsets[rows == 0] = 0.0
-    return _Moments(index, rows, offsets, log_sums(z + offsets[index])[1], noise)
+    return offsets
 
 
 def _nll(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -462,11 +491,20 @@ def independent(
     return turned, variances, float(np.linalg.slogdet(root)[1])
 
 
-def _binary_omega(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _times_as_many(rows: IntArray, counted: npt.ArrayLike | None) -> FloatArray:
+    """Return how many times the rows at hand were counted for the stated share (m,)."""
+    if counted is None:
+        return np.ones(len(rows))
+    return np.asarray(np.asarray(counted, dtype=np.float64) / np.maximum(rows, 1))
+
+
+def _binary_omega(
+    moments: _Moments, tau: float, times: FloatArray | float = 1.0
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return N, Omega and dOmega/dN of each set (m,)."""
     _, rows, _, q, noise = moments
-    information = set_sums(q * (1 - q), moments.set_index, len(rows)) + LATTICE
-    omega = (tau * information) ** 2 + information + noise
+    information = times * set_sums(q * (1 - q), moments.set_index, len(rows)) + LATTICE
+    omega = (tau * information) ** 2 + information + times**2 * noise
     return information, omega, 2 * tau**2 * information + 1
 
 
@@ -506,10 +544,15 @@ def _class_information(moments: _Moments) -> FloatArray:
     return np.asarray(spread + LATTICE * class_covariances(unit))
 
 
-def _class_omega(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray]:
+def _class_omega(
+    moments: _Moments, tau: float, times: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
     """Return N and Omega of every class but class 0 (m, K - 1, K - 1)."""
     information = _class_information(moments)[:, 1:, 1:]
     noise = class_covariances(moments.variances)[:, 1:, 1:]
+    if times is not None:
+        information = information * times[:, None, None]
+        noise = noise * times[:, None, None] ** 2
     effect = effect_covariance(tau, moments.q.shape[1])
     return information, information @ effect @ information + information + noise
 

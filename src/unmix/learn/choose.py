@@ -24,6 +24,7 @@ from unmix.core.share_density import (
     log_density,
     log_ratios,
 )
+from unmix.core.within_sets import explained_share
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.methods import METHODS, method_named
@@ -101,6 +102,10 @@ class Gain:
         if not self.shown:
             return "not shown"
         return "clear" if self.z >= CLEAR * self.threshold else "weak"
+
+    def explained(self, num_classes: int) -> float:
+        """Return the share of the differences between sets that features were shown to explain."""
+        return explained_share(self.gain, self.error, self.threshold, num_classes)
 
 
 @dataclass(frozen=True)

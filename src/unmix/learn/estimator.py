@@ -24,6 +24,7 @@ from unmix.core.class_shares import ClassShares, check_errors, check_prior
 from unmix.core.losses import set_log_loss
 from unmix.core.set_effects import new_set_probability
 from unmix.core.transition import Transition
+from unmix.core.within_sets import tempered_logits
 from unmix.data.priors import Priors, UnratedRows, UnratedWarning, match_sets
 from unmix.data.wording import listed
 from unmix.errors import InputError
@@ -39,6 +40,8 @@ from unmix.progress import progress_bar
 __all__ = ["NotShownWarning", "SetClassifier", "class_probabilities"]
 
 Array = np.ndarray[Any, Any]
+
+POPULATION = 1_000_000  # rows: a share that is as good as exact
 
 
 class NotShownWarning(UserWarning):
@@ -196,7 +199,9 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sets : array, shape (n,), optional
             The set id of each row. Then a row is taken as one of a set whose share is known: under
             label shift at the prior of its set, else with the effect that the share of its set
-            speaks for. If left out, rows are of sets that nobody knows, at the target prior.
+            speaks for, and with differences inside the set cut down to what held-out sets have
+            shown (`trust_inside_`). If left out, rows are of sets that nobody knows, at the target
+            prior.
         set_priors : mapping, Series or Priors, optional
             Shares of these sets, also of sets that were not in training; those of training if left
             out.
@@ -217,10 +222,47 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             priors = self.in_class_order(Priors.of(set_priors))
         set_index, _ = match_sets(sets, priors, unused="keep")
         _check_lengths(len(logits), set_index)
-        rule, base = self.method_row_.assumption.known_set, self.learner_.base_prior
+        return self.probabilities_in_sets(logits, set_index, priors)
+
+    @property
+    def trust_inside_(self) -> float:
+        """How far rows of one set may be told apart once its share is known, from 0 to 1.
+
+        0 where the gain over guessing is not shown: then a row gets the share of its set. Under
+        label shift 1; else the share of the differences between sets that the features were shown
+        to explain on held-out sets, since slopes learned from differences between sets need not
+        be those inside them. 1 where nothing was tested.
+        """
+        gain = self.gains_.get(self.method_)
+        if gain is None:
+            return 1.0
+        if not gain.shown or self.method_row_.assumption.set_posterior:
+            return float(gain.shown)
+        return gain.explained(len(self.classes_))
+
+    def probabilities_in_sets(self, logits: Array, set_index: Array, priors: Priors) -> Array:
+        """Return the probability of each class (n, K) of rows in sets with known shares.
+
+        Parameters
+        ----------
+        logits : array, shape (n,) or (n, K)
+            At the learner's base prior.
+        set_index : array of integers, shape (n,)
+        priors : Priors
+            Of these sets.
+        """
+        trust, shares = self.trust_inside_, priors.set_priors.matrix
+        if trust == 0.0:
+            return np.asarray(shares[set_index])
+        # The share of a set of training may be that of its rows; any other is of a population.
+        rows = dict(zip(self.set_ids_, self.set_sizes_, strict=True))
+        counted = np.array([rows.get(name, POPULATION) for name in priors.set_ids])
+        gain, base = self.gains_.get(self.method_), self.learner_.base_prior
+        rule = self.method_row_.assumption.known_set
+        tau = (self.learner_.tau or None) if gain is None else gain.tau
         errors = priors.error_variances(set_index, logits.ndim)
-        moved = rule(logits, set_index, priors.set_priors.matrix, base, errors)
-        return class_probabilities(moved, 0.0)
+        moved = rule(logits, set_index, shares, base, errors, counted=counted, tau=tau)
+        return class_probabilities(tempered_logits(moved, set_index, len(shares), trust), 0.0)
 
     def in_class_order(self, priors: Priors) -> Priors:
         """Return the user's priors with the classes in the order of the model."""
