@@ -11,6 +11,7 @@ from test_estimator import covariate_shift, label_shift
 from test_known_sets import natural_sets
 from unmix import UnmixClassifier
 from unmix.data.sets import UnlabeledSets
+from unmix.learn import choose
 from unmix.learn.choose import ENOUGH_SETS, Gain, score_on_sets
 from unmix.learn.estimator import NotShownWarning
 from unmix.learn.methods import METHODS
@@ -142,3 +143,32 @@ def test_where_nothing_beats_the_average_share_the_model_says_hardly_more_than_i
     known = clf.predict_proba(x, sets)[:, 1]
     assert clf.trust_inside_ == 0.0
     np.testing.assert_array_equal(known, np.array([shares[j] for j in sets]))
+
+
+def test_trees_are_not_tried_where_a_line_shows_that_the_assumption_fails(monkeypatch):
+    x, sets, _, priors = natural_sets(tau=0.4, num_sets=40, rows=100)
+    tried = []
+    fit = choose.fit_learner
+
+    def noted(rows, setup, **options):
+        tried.append((setup.model, setup.method))
+        return fit(rows, setup, **options)
+
+    monkeypatch.setattr(choose, "fit_learner", noted)
+    clf = UnmixClassifier(priors, random_state=0).fit(x, sets)
+    assert clf.gains_["ssc"].z < -1
+    assert ("linear", "ssc") in tried
+    assert ("boosting", "ssc") not in tried
+    assert clf.method_ == "set-effects"
+
+
+def test_many_small_sets_under_label_shift_are_learned_under_label_shift():
+    rng = np.random.default_rng(4)
+    sets = np.repeat(np.arange(1_000), 50)
+    rates = rng.uniform(0.1, 0.9, 1_000)
+    positive = rng.random(len(sets)) < rates[sets]
+    x = rng.normal(size=(len(sets), 4)) + np.outer(positive, [1.0, -0.5, 0.5, 0.0])
+    shares = dict(enumerate(np.bincount(sets, positive) / 50))
+    clf = UnmixClassifier(shares, model="linear", random_state=0, hide_sets=True).fit(x, sets)
+    assert METHODS[clf.method_].assumption.set_posterior
+    assert clf.gains_[clf.method_].word == "clear"

@@ -407,7 +407,9 @@ def _moments(
     inside = inside_shares(stated, rows if counted is None else counted)
     offsets = mean_offsets(z, index, inside)
     moved = z + offsets[index]
-    return _Moments(index, rows, offsets, expit(moved) if z.ndim == 1 else log_sums(moved)[1], noise)
+    return _Moments(
+        index, rows, offsets, expit(moved) if z.ndim == 1 else log_sums(moved)[1], noise
+    )
 
 
 def mean_offsets(logits: FloatArray, set_index: IntArray, means: FloatArray) -> FloatArray:

@@ -67,7 +67,10 @@ LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
 # are about normal.
 CLEAR = 2.0
 LEAST_TRIED = 4  # strengths, before a path may end
+CLEARLY_WORSE = -2.0  # z of the difference to the best, at which it may end before that
 SEEN = 1.92  # log-likelihood that a set effect must add: chance adds more in 1 of 20
+HOPELESS = -1.0  # z of a line, below which its method is not tried with anything dearer
+MOST_NUMBERS = 2_000_000  # rows x columns to score by
 CAUTIOUS = 100.0  # times the strongest penalty, where nothing was learned
 ENOUGH_SETS = 200  # to score by; more would only take longer
 SETS_FOR_STRENGTH = 10  # fewer cannot choose the strength of a penalty
@@ -329,7 +332,8 @@ def score_on_sets(
     rows; mean and standard error over sets. A linear model without a strength is fitted with
     several, down to where two in turn are no better, and gets the strongest whose score is within
     a standard error of the best, paired over sets. Hidden sets with fewer than 20 rows are taken
-    together with others of similar shares.
+    together with others of similar shares. Cheap setups come first, and what they rule out is not
+    tried.
 
     Parameters
     ----------
@@ -341,12 +345,13 @@ def score_on_sets(
     folds : int
         Parts into which the sets are divided, each spanning the range of the shares.
     max_rows : int
-        Larger data are thinned to this: by whole sets first, then inside each set.
+        Larger data are thinned to this, or to two million numbers: by whole sets first, then
+        inside each set.
 
     Returns
     -------
     list of Scored
-        In the order of the setups; empty if there are too few sets to hide any.
+        Of the setups that were tried, in their order; empty if there are too few sets to hide any.
     """
     rng = np.random.default_rng([seed, 5])
     views = _thinned(views, setups, max_rows, rng)
@@ -360,9 +365,11 @@ def score_on_sets(
     without_rows, _ = log_density(join_residuals(*[fold.baseline() for fold in hidden_sets]))
     squares = sum(fold.square_error(fold.pooled) for fold in hidden_sets)
     baseline_error = float(np.sqrt(squares / len(first)))
-    scored = []
-    for setup in setups:
-        view = views[setup.model_name]
+    scored: dict[int, Scored] = {}
+    for i in sorted(range(len(setups)), key=lambda i: _cost(setups[i])):
+        setup, view = setups[i], views[setups[i].model_name]
+        if _is_hopeless(setup, list(scored.values())):
+            continue
         path = _strengths(setup, view)
         try:
             tried = _scores_of(path, view, hidden_sets, categorical)
@@ -370,17 +377,39 @@ def score_on_sets(
             return []
         k = _strongest(np.stack([entry.density for entry in tried]))
         gain = _gain(tried[k].density - without_rows, tried[k].tau, len(setups))
-        scored.append(
-            Scored(
-                path[k],
-                gain,
-                tried[k].share_error,
-                tried[k].by_chance,
-                l2_free=setup.l2 is None,
-                baseline_error=baseline_error,
-            )
+        scored[i] = Scored(
+            path[k],
+            gain,
+            tried[k].share_error,
+            tried[k].by_chance,
+            l2_free=setup.l2 is None,
+            baseline_error=baseline_error,
         )
-    return scored
+    return [scored[i] for i in sorted(scored)]
+
+
+def _cost(setup: Setup) -> tuple[bool, bool]:
+    """Order what is tried: lines before trees and networks, counts after what needs no counts."""
+    return model_row(setup.model).strength is None, METHODS[setup.method].random_sets
+
+
+def _is_hopeless(setup: Setup, scored: Sequence[Scored]) -> bool:
+    """Say whether cheaper candidates have settled that this one need not be tried.
+
+    Trees are not, by a method whose line predicts held-out sets worse than guessing by more than a
+    standard error: it is then the assumption that fails. Counts are not where label shift fails in
+    this way and sets have effects of their own, for they want one or the other.
+    """
+    method = METHODS[setup.method]
+    failed = {entry.setup.method for entry in scored if entry.gain.z < HOPELESS}
+    if setup.method in failed:
+        return True
+    effects = any(
+        not entry.by_chance and not METHODS[entry.setup.method].assumption.set_posterior
+        for entry in scored
+    )
+    alike = (METHODS[name] for name in failed)
+    return method.random_sets and effects and any(m.assumption.set_posterior for m in alike)
 
 
 class _Tried(NamedTuple):
@@ -400,7 +429,8 @@ def _scores_of(
     """Fit each setup of a path to every fold, until two in turn were no better than the best."""
     learners: list[Learner | None] = [None] * len(folds)
     tried: list[_Tried] = []
-    best, worse = -np.inf, 0
+    best: Array | None = None
+    worse = 0
     for setup in path:
         rules, squares = METHODS[setup.method].residual_rules, 0.0
         residuals: list[list[ShareResiduals]] = [[] for _ in rules]
@@ -420,13 +450,27 @@ def _scores_of(
         able = found_by[:1] + [other for other in found_by[1:] if other.by_chance]
         entry = max(able, key=lambda tried: float(np.nanmean(tried.density)))
         tried.append(entry)
-        mean = float(np.nanmean(entry.density))
-        worse = worse + 1 if mean <= best else 0
-        best = max(best, mean)
+        ahead = entry.density - (entry.density if best is None else best)
+        if best is None or np.nanmean(ahead) > 0:
+            best, worse = entry.density, 0
+            continue
+        worse += 1
         # The strongest penalties may all say nothing: a plateau before the rise is no end.
-        if worse == 2 and len(tried) >= LEAST_TRIED:
+        if worse >= 2 and (len(tried) >= LEAST_TRIED or _z(ahead) < CLEARLY_WORSE):
             break
     return tried
+
+
+def _z(differences: Array) -> float:
+    """Return the mean of differences over sets in standard errors."""
+    error = _error(differences)
+    return float(np.nanmean(differences)) / error if error > 0 else 0.0
+
+
+def _error(differences: Array) -> float:
+    """Return the standard error of the mean of differences over sets."""
+    m = np.isfinite(differences).sum()
+    return float(np.nanstd(differences, ddof=1) / np.sqrt(m)) if m > 1 else np.inf
 
 
 def _tried(residuals: ShareResiduals, rule: ResidualRule, share_error: float) -> _Tried:
@@ -443,6 +487,7 @@ class _Fold:
 
     def __init__(self, sets: UnlabeledSets, hidden: Array) -> None:
         matrix, sizes = sets.set_priors.matrix, sets.set_sizes
+        self._kept: tuple[UnlabeledSets, UnlabeledSets] | None = None
         self.mask = np.isin(sets.set_index, hidden)
         number = _joined(matrix, sizes, hidden)
         self.index = number[sets.set_index[self.mask]]
@@ -459,8 +504,10 @@ class _Fold:
     ) -> Learner:
         """Fit to the sets that are not hidden, from where a stronger penalty ended."""
         start = None if before is None else before.fit
+        if self._kept is None or self._kept[0] is not view:  # a path asks for them many times
+            self._kept = view, _only(view, ~self.mask)
         return fit_learner(
-            _only(view, ~self.mask),
+            self._kept[1],
             setup,
             categorical=categorical,
             start=start,
@@ -515,8 +562,7 @@ def _strongest(densities: Array) -> int:
 
 def _gain(differences: Array, tau: float, num_candidates: int) -> Gain:
     """Return the mean of differences over sets with its error, and when it counts as shown."""
-    m = np.isfinite(differences).sum()
-    error = float(np.nanstd(differences, ddof=1) / np.sqrt(m)) if m > 1 else np.inf
+    m, error = np.isfinite(differences).sum(), _error(differences)
     # As likely by chance as two standard errors of a normal law, and shared by all that compete.
     threshold = float(t.isf(norm.sf(2.0) / num_candidates, max(m - 1, 1)))
     return Gain(float(np.nanmean(differences)), error, threshold, float(tau))
@@ -560,6 +606,8 @@ def _thinned(
     """
     needed = {setup.model_name: views[setup.model_name] for setup in setups}
     first = needed[setups[0].model_name]
+    if len(first.row_shape) == 1:  # of a table
+        max_rows = min(max_rows, MOST_NUMBERS // first.row_shape[0])
     if len(first) <= max_rows:
         return needed
     present = np.flatnonzero(first.set_sizes)
