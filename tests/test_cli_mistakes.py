@@ -325,7 +325,7 @@ def test_a_read_only_disk_is_told(monkeypatch):
 def test_a_full_disk_leaves_the_older_output_whole(monkeypatch):
     Path("scores.csv").write_text("older scores")
     monkeypatch.setattr(os, "fsync", fail_with(errno.ENOSPC))  # where a full disk may first show
-    message = refused(*PREDICT)
+    message = refused(*PREDICT, "--overwrite")
     assert "cannot write scores.csv: no space left on the disk; free some or choose" in message
     options = ("--model", "linear", "--method", "ssc", "--held-out", "0", "--overwrite")
     message = refused(*FIT[:-1], "old", *options)

@@ -270,7 +270,7 @@ def run(*args):
         (["set-size", "set-number", "--methods", "llp-vat"], "set-size and set-number has no"),
         (["comparison", "--datasets", "digit"], "Did you mean 'digits'?"),
         (["comparison", "--datasets", "digits", "--recipe", "slow"], "recipe must be one of"),
-        (["comparison", "--datasets", "digits", "--epochs", "0"], "epochs must be at least 1"),
+        (["comparison", "--datasets", "digits", "--epochs", "0"], "epochs must lie between 1"),
         (
             ["comparison", "--datasets", "digits", "--workers", "0"],
             "workers and threads must be at least 1; got 0 and 1",

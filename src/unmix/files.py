@@ -25,6 +25,7 @@ __all__ = [
     "atomic_path",
     "atomic_write_bytes",
     "atomic_write_text",
+    "check_writable",
     "explained_os_errors",
     "open_ordinary",
     "refuse_same_file",
@@ -219,6 +220,16 @@ def open_ordinary(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             raise InputError(f"{path} is not an ordinary file; put one there.")
         with os.fdopen(descriptor, "rb") as file:
             yield file
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """
+    Raise InputError if a file cannot be written, before the work that it is for.
+
+    Its folder is missing or not writable, or something else has its name.
+    """
+    with explained_os_errors(path, "write"):
+        _check_file_is_free(Path(os.path.realpath(path)), path)
 
 
 def refuse_same_file(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unmix.cli.group import (
+    exit_code_of,
     fail,
     json_option,
     main,
@@ -18,6 +19,7 @@ from unmix.cli.group import (
     set_option,
     target_of,
     target_option,
+    tell,
 )
 from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
 
@@ -69,11 +71,11 @@ def diagnose(
         click.echo(json.dumps(found.to_dict()))
         return
     tell_understood(priors)
-    click.echo(f"{found.num_rows:,} rows in {found.num_sets:,} sets.")
-    click.echo(found.expectation)
+    tell(f"{found.num_rows:,} rows in {found.num_sets:,} sets.")
+    tell(found.expectation)
     for finding in found.findings:
         cure = f" {finding.cure}" if finding.cure and finding.level != "ok" else ""
-        click.echo(f"{finding.level:8} {finding.message}{cure}")
+        tell(f"{finding.level:8} {finding.message}{cure}")
 
 
 def _layers(ctx: Any, param: Any, value: str | None) -> tuple[int, int] | None:
@@ -230,13 +232,13 @@ def fit(
             write_model(clf, folder)
             (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
     if training.on_disk is not None and model_row(clf.model_).in_memory:
-        click.echo(
+        tell(
             f"note: {clf.model_} trains in memory, on a random sample of {len(training.x):,} of "
             f"{training.num_rows:,} training rows; linear and mlp use all of them",
             err=True,
         )
     for warning in caught:
-        click.echo(f"warning: {warning.message}", err=True)
+        tell(f"warning: {warning.message}", err=True)
     if as_json:
         keys = (
             "method",
@@ -257,18 +259,18 @@ def fit(
         return
     tell_understood(priors)
     numbers = len(source.columns) - len(clf.encoder_.categorical)
-    click.echo(f"{numbers} numeric and {len(clf.encoder_.categorical)} text columns.")
+    tell(f"{numbers} numeric and {len(clf.encoder_.categorical)} text columns.")
     for sentence in judgement.sentences:
-        click.echo(sentence)
+        tell(sentence)
     if judgement.leave_sets_out:
         errors = ", ".join(f"{k} {v:.3f}" for k, v in judgement.leave_sets_out.items())
-        click.echo(f"RMS error of the predicted share on held-out sets: {errors}.")
+        tell(f"RMS error of the predicted share on held-out sets: {errors}.")
         for name, gain in judgement.gains.items():
-            click.echo(
+            tell(
                 f"{name:12} gain over guessing {gain.gain:+.2f} +- {gain.error:.2f}, "
                 f"z {gain.z:.1f} ({gain.threshold:.1f} is needed)"
             )
-    click.echo(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
+    tell(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
 
 
 @contextmanager
@@ -276,10 +278,10 @@ def _resumable(streamed: bool) -> Iterator[None]:
     """Say that a fit which was stopped can be resumed, if it can."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         if not streamed:
             raise
-        fail("stopped; the same command resumes where it stopped", 130)
+        fail("stopped; the same command resumes where it stopped", exit_code_of(stop))
 
 
 def _brief(evaluation: Evaluation) -> dict[str, Any]:

@@ -2,35 +2,67 @@
 
 from __future__ import annotations
 
+import math
+import os
+import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from unmix.data.wording import printable, quoted
 from unmix.errors import DivergenceError, InputError
+from unmix.files import refuse_same_file
 from unmix.plugins import files_in_variable, load_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "Stopped",
     "about_rows",
+    "check_output",
+    "exit_code_of",
     "fail",
+    "formulas_option",
     "json_option",
     "main",
+    "overwrite_option",
     "priors_option",
     "set_option",
     "target_of",
     "target_option",
+    "tell",
 ]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
+LONGEST = 2_000  # characters of a message
+SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class Stopped(KeyboardInterrupt):
+    """Somebody ended the process by a signal: it cleans up, as it does after Ctrl-C."""
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.exit_code = 128 + number
+
+
 class OneLineErrors(click.Group):
     """Turns the user's mistakes into one line and exit code 2, ours into exit code 1."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command, with whatever streams there are."""
+        _open_closed_streams()
+        os.environ["MPLBACKEND"] = "agg"  # files are all that is drawn here, whatever was set
+        with _stopped_by_signals():
+            return super().main(*args, **kwargs)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options before the command."""
@@ -50,8 +82,8 @@ class OneLineErrors(click.Group):
             fail(f"{error.format_message()} See {path} --help", 2)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except KeyboardInterrupt:
-            fail("stopped", 130)
+        except KeyboardInterrupt as stop:
+            fail("stopped", exit_code_of(stop))
         except BrokenPipeError:
             raise  # `unmix ... | head`: click ends in silence
         except Exception as error:
@@ -67,9 +99,59 @@ class OneLineErrors(click.Group):
 
 def fail(message: str, code: int) -> NoReturn:
     """Print one line on standard error and stop."""
-    line = " ".join(message.split())
-    click.echo(f"unmix: {line}", err=True)
+    line = re.sub(r"\s*\n\s*", " ", message.strip())
+    if len(line) > LONGEST:
+        line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}"
+    tell(f"unmix: {line}", err=True)
     sys.exit(code)
+
+
+def tell(line: str, *, err: bool = False) -> None:
+    """Print one line of which a terminal obeys nothing, wherever its names come from."""
+    click.echo(printable(line), err=err)
+
+
+def exit_code_of(stop: KeyboardInterrupt) -> int:
+    """Return the exit code of a process that was interrupted."""
+    return getattr(stop, "exit_code", 128 + signal.SIGINT)
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    """End by SIGTERM and SIGHUP as by Ctrl-C, so that nothing half-written stays."""
+
+    def stop(number: int, _: Any) -> None:
+        for other in SIGNALS:  # the second must not disturb the end that the first began
+            signal.signal(other, signal.SIG_IGN)
+        raise Stopped(number)
+
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        # Whoever ignores them on purpose, as nohup does, keeps it so.
+        before = {number: signal.getsignal(number) for number in SIGNALS}
+        before = {number: how for number, how in before.items() if how is signal.SIG_DFL}
+        for number in before:
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, how in before.items():
+            signal.signal(number, how)
+
+
+def _open_closed_streams() -> None:
+    """Put nothing in the place of a standard stream that is closed (`2>&-`).
+
+    Otherwise the next file that is opened would get its number, and what a library prints.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        with suppress(OSError):
+            os.fstat(number)
+            continue
+        os.open(os.devnull, os.O_RDWR)  # gets the lowest free number: this one
+        setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 @click.group("unmix", cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
@@ -104,18 +186,52 @@ def _shares(ctx: Any, param: Any, value: str | None) -> float | dict[str, float]
     """Return a share such as 0.2, or a dict from class to share for red=0.7,blue=0.3."""
     if value is None:
         return None
-    try:
-        parts = [part.rpartition("=") for part in value.split(",")]
-        shares = {name.strip(): float(share) for name, _, share in parts}
-    except ValueError:
-        shares = {}
+    shares = _share_list(value)
     total = 1 if set(shares) == {""} else sum(shares.values())
-    if not all(0 < share < 1 for share in shares.values()) or abs(total - 1) > 1e-6:
+    if not all(0 < share < 1 for share in shares.values()) or not abs(total - 1) <= 1e-6:
         raise click.BadParameter(
-            f"{value!r} is no share between 0 and 1 such as 0.2, nor one share per class that "
-            "sum to 1 such as red=0.7,blue=0.3."
+            f"{quoted(value)} is no share between 0 and 1 such as 0.2, nor one share per class "
+            "that sum to 1 such as red=0.7,blue=0.3."
         )
     return shares.get("", shares)
+
+
+def _share_list(value: str) -> dict[str, float]:
+    """Return class -> share, '' for one share without a class; a NaN if it is no such list."""
+    shares: dict[str, float] = {}
+    parts = value.split(",")
+    for part in parts:
+        name, equals, share = (word.strip() for word in part.rpartition("="))
+        # A name goes with a number, and a number without one stands alone.
+        if bool(name) != bool(equals) or (not name and len(parts) > 1):
+            return {"": math.nan}
+        if name in shares:
+            raise click.BadParameter(f"{quoted(value)} names class {quoted(name)} more than once.")
+        try:
+            shares[name] = float(share)
+        except ValueError:
+            return {"": math.nan}
+    return shares
+
+
+overwrite_option = click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+formulas_option = click.option(
+    "--quote-formulas",
+    is_flag=True,
+    help="Put ' before text cells of a CSV output that a spreadsheet would take for a formula.",
+)
+
+
+def check_output(output: str | None, overwrite: bool, *inputs: str | None) -> None:
+    """Refuse an output that is one of the inputs, or that is there and may not be replaced."""
+    if output is None:
+        return
+    refuse_same_file(output, *inputs)
+    if os.path.isfile(output) and not overwrite:
+        raise InputError(
+            f"cannot write {output}: it exists; choose another name or allow overwriting "
+            "(--overwrite)"
+        )
 
 
 target_option = click.option(
@@ -127,13 +243,22 @@ target_option = click.option(
 
 
 @contextmanager
-def about_rows(rows: str, frame: pd.DataFrame) -> Iterator[None]:
-    """Name the file in errors about its rows, which are counted from 1."""
+def about_rows(rows: str, frame: pd.DataFrame, *others: str | None) -> Iterator[None]:
+    """Name the file in errors about its rows, which are counted from 1.
+
+    An error that names another file, one of the priors, is not about the rows.
+    """
     from unmix.data.tables import naming
 
     frame.index += 1
-    with naming(rows):
-        yield
+    try:
+        with naming(rows):
+            yield
+    except InputError as error:
+        cause = error.__cause__
+        if any(other is not None and str(cause).startswith(other) for other in others):
+            raise type(error)(str(cause)) from cause
+        raise
 
 
 def target_of(given: float | dict[str, float] | None, classes: Any) -> Any:

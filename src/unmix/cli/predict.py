@@ -10,12 +10,16 @@ import click
 
 from unmix.cli.group import (
     about_rows,
+    check_output,
+    formulas_option,
     json_option,
     main,
+    overwrite_option,
     priors_option,
     set_option,
     target_of,
     target_option,
+    tell,
 )
 from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
 from unmix.errors import InputError
@@ -56,6 +60,8 @@ if TYPE_CHECKING:
     type=click.FloatRange(0, 1),
     help="Probability from which a row counts as positive, instead of 0.5 (two classes).",
 )
+@overwrite_option
+@formulas_option
 @json_option
 def predict(
     model: str,
@@ -66,6 +72,8 @@ def predict(
     set_column: str | None,
     priors_file: str | None,
     threshold: float | None,
+    overwrite: bool,
+    quote_formulas: bool,
     as_json: bool,
     reading: dict[str, Any],
 ) -> None:
@@ -81,6 +89,7 @@ def predict(
     from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
     from unmix.progress import progress_bar
 
+    check_output(output, overwrite, rows, priors_file)
     clf = UnmixClassifier.load(model)
     if target_prior is not None:
         clf.retarget(target_of(target_prior, clf.classes_))
@@ -122,9 +131,9 @@ def predict(
                 progress(done, total, "")
                 yield scores
 
-        written = write_rows(output, scored())
+        written = write_rows(output, scored(), quote_formulas=quote_formulas)
     for name, (count, example) in unseen.items():
-        click.echo(
+        tell(
             f"note: column {name!r} holds categories that training did not see, such as "
             f"{example!r}, in {count:,} rows; they are treated as unknown",
             err=True,
@@ -140,7 +149,7 @@ def predict(
         click.echo(json.dumps(record))
         return
     tell_understood(priors)
-    click.echo(f"{written:,} rows scored: {output}")
+    tell(f"{written:,} rows scored: {output}")
 
 
 @main.command()
@@ -185,7 +194,7 @@ def evaluate(
         tell_left_out(str(others))
         frame = frame[rated]
     labels = None if label_column is None else frame[label_column]
-    with about_rows(rows, frame):
+    with about_rows(rows, frame, priors_file):
         features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
     hold = rates_hold(clf.method_row_.assumption, result)
@@ -217,6 +226,8 @@ def evaluate(
 )
 @with_rates_options
 @click.option("-o", "--output", type=click.Path(), help="Write the table to a .csv or .parquet.")
+@overwrite_option
+@formulas_option
 @json_option
 def prevalence(
     model: str,
@@ -225,6 +236,8 @@ def prevalence(
     by: tuple[str, ...],
     priors_file: str | None,
     output: str | None,
+    overwrite: bool,
+    quote_formulas: bool,
     as_json: bool,
     reading: dict[str, Any],
 ) -> None:
@@ -243,6 +256,7 @@ def prevalence(
         raise InputError("say what the shares are by: --sets COLUMN, --by COLUMN, or both")
     if priors_file is not None and set_column is None:
         raise InputError("--priors are the shares of sets: say with --sets which column names them")
+    check_output(output, overwrite, rows, priors_file)
     clf = UnmixClassifier.load(model)
     _require_features(clf, rows)
     available = column_names(rows)
@@ -271,18 +285,19 @@ def prevalence(
         set_priors=priors,
     )
     if output is not None:
-        write_rows(output, [result.to_frame(clf.classes_.tolist())])
+        table = result.to_frame(clf.classes_.tolist())
+        write_rows(output, [table], quote_formulas=quote_formulas)
     if as_json:
         click.echo(json.dumps(result.to_dict()))
         return
     tell_understood(priors)
     what = " x ".join(result.by) if result.groups else "set"
-    click.echo(f"{what:24} {'rows':>9}  share (95 % interval)")
+    tell(f"{what:24} {'rows':>9}  share (95 % interval)")
     for entry in result.groups:
         name = ", ".join(entry.group)
-        click.echo(f"{name:24} {entry.rows:>9,}  {_share_text(entry, clf.classes_)}")
+        tell(f"{name:24} {entry.rows:>9,}  {_share_text(entry, clf.classes_)}")
     for one in result.sets:
-        click.echo(f"{one.set_id:24} {one.rows:>9,}  {_share_text(one, clf.classes_)}")
+        tell(f"{one.set_id:24} {one.rows:>9,}  {_share_text(one, clf.classes_)}")
 
 
 def _require_features(clf: UnmixClassifier, rows: str) -> None:
@@ -290,6 +305,8 @@ def _require_features(clf: UnmixClassifier, rows: str) -> None:
     from unmix.data.tables import column_names
     from unmix.data.wording import listed
 
+    if not hasattr(clf.encoder_, "columns"):
+        raise InputError("the model is one of images, and the rows of a file are not")
     available = column_names(rows)
     absent = [name for name in clf.encoder_.columns if name not in available]
     if absent:
@@ -369,8 +386,8 @@ def _print_evaluation(result: Evaluation, classes: Any, *, hold: bool) -> None:
 
     labeled = result.labeled
     beside = "" if labeled is None else "  with labels"
-    click.echo(f"{result.rows:,} rows in {result.num_sets:,} sets; 95 % intervals.")
-    click.echo(f"{'':18} without labels{'':12}{beside}")
+    tell(f"{result.rows:,} rows in {result.num_sets:,} sets; 95 % intervals.")
+    tell(f"{'':18} without labels{'':12}{beside}")
     for name in RATES:
         estimate = getattr(result, name)
         if estimate is None:
@@ -378,20 +395,20 @@ def _print_evaluation(result: Evaluation, classes: Any, *, hold: bool) -> None:
         known = "" if labeled is None else f"  {getattr(labeled, name):.3f}"
         interval = f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
         shown = interval if hold else "not shown"
-        click.echo(f"{name.replace('_', ' '):18} {shown:26}{known}")
+        tell(f"{name.replace('_', ' '):18} {shown:26}{known}")
     if not hold:
-        click.echo(
+        tell(
             "Not shown: numbers without labels, which assume label shift; it does not hold "
             "or was not tested."
         )
         _print_model_based(result.model_based)
     if result.confusion is not None and hold:
-        click.echo("share of each prediction (column) in each class (row):")
+        tell("share of each prediction (column) in each class (row):")
         for name, row in zip(classes, result.confusion.value, strict=True):
-            click.echo(f"{name!s:18} " + "  ".join(f"{value:.3f}" for value in row))
-    click.echo(result.fit_test.verdict)
+            tell(f"{name!s:18} " + "  ".join(f"{value:.3f}" for value in row))
+    tell(result.fit_test.verdict)
     if result.fit_test.misfits:
-        click.echo(f"Flagged sets: {listed(result.fit_test.misfits, 10)}")
+        tell(f"Flagged sets: {listed(result.fit_test.misfits, 10)}")
 
 
 def _print_model_based(found: ModelBased | None) -> None:
@@ -400,14 +417,14 @@ def _print_model_based(found: ModelBased | None) -> None:
 
     if found is None:
         return
-    click.echo(f"{'model-based':42} accuracy Brier  AUC")
+    tell(f"{'model-based':42} accuracy Brier  AUC")
     for one in found.contestants:
         for source, scores in (("", one.expected), (", by labels", one.measured)):
             if scores is not None:
                 auc = "" if scores.auc is None else f"{scores.auc:.3f}"
                 name = f"{one.name}{source}"
-                click.echo(f"{name:42} {scores.accuracy:.3f}    {scores.brier:.3f}  {auc}")
-    click.echo(HOW_FAR_OFF)
+                tell(f"{name:42} {scores.accuracy:.3f}    {scores.brier:.3f}  {auc}")
+    tell(HOW_FAR_OFF)
 
 
 def _share_text(entry: Any, classes: Any) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from unmix.cli.group import tell
+
 if TYPE_CHECKING:
     from unmix.data.priors import Priors
 
@@ -76,10 +78,10 @@ def with_rates_options(command: Command) -> Command:
 def tell_understood(priors: Priors | None) -> None:
     """Say in one line how the rates were understood: with the results, never before a mistake."""
     if priors is not None and priors.understood:
-        click.echo(f"{priors.understood}.")
+        tell(f"{priors.understood}.")
 
 
 def tell_left_out(note: str) -> None:
     """Say on standard error which rows are left out."""
     if note:
-        click.echo(f"note: {note}", err=True)
+        tell(f"note: {note}", err=True)

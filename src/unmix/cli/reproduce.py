@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unmix.cli.group import fail, json_option, main
+from unmix.cli.group import exit_code_of, fail, json_option, main, tell
 from unmix.errors import InputError
+from unmix.files import check_writable
 
 if TYPE_CHECKING:
     from unmix.studies.cell import Cell
@@ -133,6 +134,8 @@ def reproduce(
     cells = running_order(row for part in parts for row in part)
     if report_folder is not None and Path(report_folder).is_file():
         raise InputError(f"--report {report_folder} is a file; give the name of a folder")
+    if export_file is not None:
+        check_writable(export_file)  # now, not after all the cells
     with RunStore(store_folder, create=import_file is not None or not report_only) as store:
         if import_file is not None:
             store.import_(import_file)
@@ -155,10 +158,12 @@ def reproduce(
         for summary in summaries:
             _print(summary)
         if report_folder is not None:
-            click.echo(f"Tables and figures: {report_folder}")
+            tell(f"Tables and figures: {report_folder}")
     if failed:
         why = "; ".join(f"{title} ({line})" for title, line in failed.items())
-        fail(f"{len(failed)} of {len(cells)} cells failed: {why}", 1)
+        # A full disk, say, is for the user to mend.
+        ours = not all(line.startswith(InputError.__name__) for line in failed.values())
+        fail(f"{len(failed)} of {len(cells)} cells failed: {why}", 1 if ours else 2)
 
 
 def _run(
@@ -187,11 +192,12 @@ def _run(
                 data_folder=data_folder,
                 progress=progress,
                 again=again,
-                note=(lambda line: click.echo(line, err=True)) if show else None,
+                note=(lambda line: tell(line, err=True)) if show else None,
             )
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         left = len(store.unfinished(cells))
-        fail(f"stopped with {left} of {len(cells)} cells to go; the same command goes on", 130)
+        line = f"stopped with {left} of {len(cells)} cells to go; the same command goes on"
+        fail(line, exit_code_of(stop))
 
 
 def _tell_of_other_code(cells: list[Cell], results: dict[Cell, dict[str, Any]]) -> None:
@@ -203,7 +209,7 @@ def _tell_of_other_code(cells: list[Cell], results: dict[Cell, dict[str, Any]]) 
     own = [c for c in cells if is_own_method(c.method) or is_own_dataset(c.dataset)]
     old = sum(c in results and results[c]["code_version"] != code_version() for c in own)
     if old:
-        click.echo(
+        tell(
             f"{old} of {len(cells)} results were measured with another version of your files or of "
             "unmix; --again measures them again",
             err=True,
@@ -223,10 +229,10 @@ def _print(summary: Summary) -> None:
     """Print the errors of a study, ours beside the paper's; what was not run is blank."""
     from unmix.report.study_tables import mean_and_std
 
-    click.echo(f"{summary.study.title}: test error in percent, mean (deviation) over seeds")
+    tell(f"{summary.study.title}: test error in percent, mean (deviation) over seeds")
     line = "{:14} {:>9} {:14} {:14} {:>14} {:>18} {:>14}"
     head = ("dataset", "", "", "", "last epoch", "chosen label-free", "paper")
-    click.echo(line.format(*head).rstrip())
+    tell(line.format(*head).rstrip())
     for entry in summary.all_entries:
         sets = f"{entry.num_sets} sets" if entry.num_sets else ""
         column = "" if entry.column == sets else entry.column
@@ -236,4 +242,4 @@ def _print(summary: Summary) -> None:
             entry.paper or (None, None),
         )
         numbers = ("" if mean is None else mean_and_std(mean, std) for mean, std in pairs)
-        click.echo(line.format(entry.dataset, sets, column, entry.row, *numbers).rstrip())
+        tell(line.format(entry.dataset, sets, column, entry.row, *numbers).rstrip())

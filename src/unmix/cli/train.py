@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from unmix.cli.group import json_option, main
+from unmix.cli.group import json_option, main, tell
 
 
 @main.command()
@@ -37,7 +37,9 @@ from unmix.cli.group import json_option, main
 @click.option("--vat-radius", type=float, help="Of a method with VAT, instead of its own.")
 @click.option("--resume", type=click.Path(), help="Folder to save the state in and go on from.")
 @click.option("--data", "data_folder", type=click.Path(), help="Folder of the datasets.")
-@click.option("--threads", type=int, help="Threads to use; all cores if left out.")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), help="Threads to use; all cores if left out."
+)
 @click.option("--device", default="auto", show_default=True)
 @json_option
 def train(
@@ -70,18 +72,18 @@ def train(
     if as_json:
         click.echo(json.dumps(result))
         return
-    click.echo(
+    tell(
         f"{result['dataset']}, {result['method']}, {result['num_sets']} sets, "
         f"seed {result['seed']}: test error {100 * result['test_error']:.2f} % after "
         f"{result['epochs']} epochs in {result['seconds']:.0f} s"
     )
     if result.get("noticed_error"):
-        click.echo(
+        tell(
             f"the stated priors seemed off by about {result['noticed_error']:g}, so they were "
             "learned too"
         )
     if "selected_epoch" in result:
-        click.echo(
+        tell(
             f"epoch {result['selected_epoch']}, chosen without labels: "
             f"{100 * result['selected_test_error']:.2f} %"
         )
@@ -97,7 +99,7 @@ def methods(as_json: bool) -> None:
         click.echo(json.dumps({m.name: m.about for m in METHODS.values()}))
         return
     for method in METHODS.values():
-        click.echo(f"{method.name:12} {method.title:24} {method.about}")
+        tell(f"{method.name:12} {method.title:24} {method.about}")
 
 
 @main.group(invoke_without_command=True)
@@ -124,7 +126,7 @@ def data(ctx: click.Context, folder: str | None, as_json: bool) -> None:
         return
     for row in rows:
         state = "here" if row["present"] else f"not in {row['folder']}"
-        click.echo(f"{row['dataset']:14} {row['title']:18} {state}")
+        tell(f"{row['dataset']:14} {row['title']:18} {state}")
 
 
 @data.command()
@@ -134,7 +136,7 @@ def fetch(name: str, folder: str | None) -> None:
     """Download a benchmark dataset, with its checksum."""
     from unmix.data.fetch import fetch_benchmark
 
-    click.echo(f"{name} is in {fetch_benchmark(name, folder)}")
+    tell(f"{name} is in {fetch_benchmark(name, folder)}")
 
 
 @main.command()
@@ -166,8 +168,8 @@ def demo(output: str, seed: int, as_json: bool) -> None:
         click.echo(json.dumps(results | {"picture": str(picture)}))
         return
     rows, worth = ours["num_rows"], ours["worth_in_labels"]
-    click.echo(f"{rows:,} digits in 10 sets; only the share of even digits in each set is known.")
-    click.echo(f"Test error without a single label: {100 * ours['test_error']:.1f} %")
-    click.echo(f"Test error with all {rows:,} labels:  {100 * labeled['test_error']:.1f} %")
-    click.echo(f"The effective number of labels is about {worth:,.0f}.")
-    click.echo(f"Learning curves: {picture}")
+    tell(f"{rows:,} digits in 10 sets; only the share of even digits in each set is known.")
+    tell(f"Test error without a single label: {100 * ours['test_error']:.1f} %")
+    tell(f"Test error with all {rows:,} labels:  {100 * labeled['test_error']:.1f} %")
+    tell(f"The effective number of labels is about {worth:,.0f}.")
+    tell(f"Learning curves: {picture}")

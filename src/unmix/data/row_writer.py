@@ -5,12 +5,14 @@ Knows which suffix means which format; knows nothing of what the columns mean.
 
 import itertools
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -21,10 +23,17 @@ from unmix.files import atomic_path
 __all__ = ["is_csv", "write_rows"]
 
 _CSV_SUFFIXES = (".csv", ".tsv", ".txt")
+_FORMULA = r"^[=+\-@\t\r]"
+_AS_TEXT = re.compile(_FORMULA)
 _PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
-def write_rows(path: str | os.PathLike[str], batches: Iterable[pd.DataFrame]) -> int:
+def write_rows(
+    path: str | os.PathLike[str],
+    batches: Iterable[pd.DataFrame],
+    *,
+    quote_formulas: bool = False,
+) -> int:
     """
     Write batches of rows to one CSV or Parquet file, all of them or nothing.
 
@@ -37,6 +46,9 @@ def write_rows(path: str | os.PathLike[str], batches: Iterable[pd.DataFrame]) ->
         Where to write; its suffix says in which format.
     batches
         Frames with the same columns, at least one. One batch is in memory at a time.
+    quote_formulas
+        In CSV, put ' before text that begins with one of = + - @, a tab or a carriage return: a
+        spreadsheet would take it for a formula. Names of columns too.
 
     Returns
     -------
@@ -56,9 +68,11 @@ def write_rows(path: str | os.PathLike[str], batches: Iterable[pd.DataFrame]) ->
         if first is None:
             raise InputError(f"there are no rows to write to {path}.")
         schema = _written_schema(first, path)
-        with _writer(temporary, schema) as writer:
+        quote = quote_formulas and is_csv(path)
+        with _writer(temporary, _quoted_names(schema) if quote else schema) as writer:
             for batch in itertools.chain([first], source):
-                writer.write_table(_written_table(batch, schema, path))
+                table = _written_table(batch, schema, path)
+                writer.write_table(_quoted(table) if quote else table)
                 rows += len(batch)
     return rows
 
@@ -82,6 +96,22 @@ def _writer(path: Path, schema: Any) -> Any:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     options = pyarrow.csv.WriteOptions(delimiter=delimiter)
     return pyarrow.csv.CSVWriter(path, schema, write_options=options)
+
+
+def _quoted_names(schema: Any) -> Any:
+    """Return a schema whose names no spreadsheet takes for a formula."""
+    return pa.schema([field.with_name(_AS_TEXT.sub(r"'\g<0>", field.name)) for field in schema])
+
+
+def _quoted(table: Any) -> Any:
+    """Return a table whose text no spreadsheet takes for a formula."""
+    columns = [
+        pc.replace_substring_regex(column, _FORMULA, r"'\0")
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, schema=_quoted_names(table.schema))
 
 
 def _written_schema(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Any:

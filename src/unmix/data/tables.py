@@ -164,6 +164,9 @@ def open_table(path: str | os.PathLike[str] | Table) -> Table:
         return path
     if os.path.isdir(path):
         raise InputError(f"cannot read {path}: it is a folder; give the name of one file.")
+    if os.path.exists(path) and not os.path.isfile(path):
+        # One would wait for ever for a pipe that nobody writes to.
+        raise InputError(f"cannot read {path}: it is a pipe or a device; give an ordinary file.")
     return open_csv(path) if is_csv(path) else open_parquet(path)
 
 

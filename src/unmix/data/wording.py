@@ -1,16 +1,46 @@
-"""How error messages name things: short lists and the nearest guess. Knows no file format."""
+"""How messages name things: short lists, the nearest guess, nothing that a terminal would obey.
+
+Knows no file format.
+"""
 
 import difflib
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["listed", "nearest", "quoted"]
+__all__ = ["listed", "nearest", "printable", "quoted"]
+
+LONGEST = 200  # characters of a name
 
 
 def quoted(name: object) -> str:
-    """Return a name as Python would write it, with NumPy's numbers as plain ones."""
-    return repr(name.item() if isinstance(name, np.generic) else name)
+    """Return a name as Python would write it, with NumPy's numbers as plain ones.
+
+    A name that another may look exactly like is written in ASCII: an accent may be a character of
+    its own. Of a very long one only the beginning is shown.
+    """
+    plain = name.item() if isinstance(name, np.generic) else name
+    if isinstance(plain, str) and len(plain) > LONGEST:
+        return f"{quoted(plain[: LONGEST // 2])}... ({len(plain):,} characters)"
+    if isinstance(plain, str) and not unicodedata.is_normalized("NFC", plain):
+        return ascii(plain)
+    return repr(plain)
+
+
+def printable(text: str) -> str:
+    r"""Return text with everything escaped that a terminal would obey and not show.
+
+    Control characters, marks of direction, line ends and characters of no width.
+
+    Examples
+    --------
+    >>> printable("caf\xe9 \x1b[31mred\n")
+    'caf\xe9 \\x1b[31mred\\n'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def listed(names: Sequence[object], limit: int = 5) -> str:

@@ -33,6 +33,7 @@ from unmix.learn.encoding import TableEncoder
 from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import fit_learner, model_row, move_logits
 from unmix.learn.network_size import check_hidden, hidden_for
+from unmix.learn.parameters import check_parameters
 from unmix.learn.resampling import with_resamples
 from unmix.learn.training_rows import ImageEncoder, TrainingRows
 from unmix.progress import progress_bar
@@ -95,6 +96,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sets : array, shape (n,)
             The set id of each row; labels if `set_priors` is None.
         """
+        check_parameters(self)
         rows = X if isinstance(X, TrainingRows) else self._rows(X, sets)
         if X is rows:
             self._frame(rows.x, reset=True)

@@ -144,6 +144,7 @@ class TableSource:
             if len(judged):
                 encoder.native(judged)  # held-out rows too must be fit for use, before training
             rows = TrainingRows(kept, set_index[~out], priors, encoder)
+        with _naming_columns(self.table.path):
             yield rows, JudgedRows(judged, sets[out])
 
     @contextmanager
@@ -180,7 +181,7 @@ class TableSource:
             used = streamed.used_priors
             set_index, _ = match_sets(sample.pop(self.set_column), used, unused="keep")
             sets = judged.pop(self.set_column).to_numpy()
-            with naming(self.table.path):
+            with _naming_columns(self.table.path):
                 yield (
                     TrainingRows(
                         sample,
@@ -192,6 +193,17 @@ class TableSource:
                     ),
                     JudgedRows(judged, sets),
                 )
+
+
+@contextmanager
+def _naming_columns(path: str) -> Iterator[None]:
+    """Put the name of the file before errors about a column; others may be about an option."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith("column "):
+            raise type(error)(f"{path}: {error}") from error
+        raise
 
 
 def fits_in_memory(table: Table, columns: Sequence[str]) -> bool:

@@ -337,6 +337,7 @@ def pick_device(device: str = "auto") -> torch.device:
     """Return the device asked for; 'auto' takes a GPU where there is one."""
     if device != "auto":
         try:
+            torch.empty(1, device=device).item()  # the device 'meta' holds no numbers
             return torch.empty(0, device=device).device
         except (RuntimeError, AssertionError) as error:
             reason = str(error).splitlines()[0]

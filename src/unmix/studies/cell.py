@@ -34,6 +34,23 @@ from unmix.studies.code_version import code_version
 
 __all__ = ["Cell", "draw_cell", "run_cell"]
 
+# Field -> least and greatest value; whole numbers where both are.
+RANGES: dict[str, tuple[float, float]] = {
+    "num_sets": (1, 1_000_000),
+    "seed": (0, 2**32 - 1),
+    "epochs": (1, 1_000_000),
+    "learning_rate": (1e-12, 1e3),
+    "tau": (1e-6, 1.0),
+    "prior_noise": (0.0, 1.0),
+    "prior_error": (0.0, 0.5),
+    "width": (1, 10_000),
+    "depth": (1, 20),
+    "scale": (1e-6, 1.0),
+    "held_out": (0.0, 0.99),
+    "shift": (0, 1_000),
+    "vat_radius": (1e-6, 1e6),
+}
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -67,6 +84,19 @@ class Cell:
     """Pixels to move images by at random, instead of the benchmark's; 0: not at all."""
     vat_radius: float | None = None
     """Instead of the method's, or of choosing one."""
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in RANGES.items():
+            value = getattr(self, name)
+            if value is None and type(self).__dataclass_fields__[name].default is None:
+                continue
+            whole = isinstance(high, int)
+            if not isinstance(value, int if whole else int | float) or isinstance(value, bool):
+                raise InputError(
+                    f"{name} must be a {'whole number' if whole else 'number'}; got {value!r}"
+                )
+            if not low <= value <= high:
+                raise InputError(f"{name} must lie between {low:g} and {high:g}; got {value!r}")
 
     @property
     def network(self) -> str | None:

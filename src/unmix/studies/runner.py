@@ -32,6 +32,8 @@ __all__ = ["check_cells", "run_study"]
 
 # A cell that takes its worker down this often is not run again: memory, most likely.
 MOST_DEATHS = 5
+# Not a file of the working folder that has the name of a library (-P).
+WORKER = [sys.executable, "-P", "-m", "unmix.studies.worker"]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 Progress = Callable[[int, int, str], None]
@@ -181,7 +183,7 @@ class _Run:
     def _start(self) -> None:
         """Start a worker and a thread that listens to it."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "unmix.studies.worker"],
+            WORKER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -206,6 +208,8 @@ class _Run:
 
     def _handle_message(self, worker: _Worker, message: dict[str, Any]) -> None:
         """Take note of what a worker tells."""
+        if "stopped" in message:
+            raise InputError(message["stopped"])
         number = message["cell"]
         self.deaths[None] = 0  # workers do start
         if "share" in message:

@@ -13,8 +13,8 @@ import json
 import secrets
 import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,7 +101,7 @@ class RunStore:
         """
         with self._transaction():
             for cell in cells:
-                self._database.execute(
+                self._execute(
                     "INSERT INTO runs (cell, state) VALUES (?, 'waiting') ON CONFLICT (cell) DO "
                     "UPDATE SET state = 'waiting', error = NULL WHERE state = 'failed' "
                     "OR (? AND state = 'done' AND code != ?)",
@@ -123,7 +123,7 @@ class RunStore:
             for cell in cells:
                 key = cell_key(cell)
                 if key in workers and not self._is_alive(workers[key]):
-                    self._database.execute(
+                    self._execute(
                         "UPDATE runs SET state = 'running', worker = ?, claimed_at = ? "
                         "WHERE cell = ?",
                         [self._name, _now(), key],
@@ -154,7 +154,7 @@ class RunStore:
         """Return what `run_cell` returned, and `code_version`, of all or some finished cells."""
         query = "SELECT cell, result, code FROM runs WHERE state = 'done' ORDER BY cell"
         found = {}
-        for key, result, code in self._database.execute(query):
+        for key, result, code in self._execute(query):
             cell = self._cell(key)
             found[cell] = asdict(cell) | json.loads(result) | {"code_version": code}
         return found if cells is None else {cell: found[cell] for cell in cells if cell in found}
@@ -162,7 +162,7 @@ class RunStore:
     def failures(self) -> dict[Cell, str]:
         """Return why cells failed."""
         query = "SELECT cell, error FROM runs WHERE state = 'failed' ORDER BY cell"
-        return {self._cell(key): error for key, error in self._database.execute(query)}
+        return {self._cell(key): error for key, error in self._execute(query)}
 
     def export(self, path: str | Path) -> int:
         """Write what has ended as JSON lines, sorted, with six significant digits; count them.
@@ -171,7 +171,7 @@ class RunStore:
         """
         query = f"SELECT {', '.join(EXPORTED)} FROM runs WHERE state IN ('done', 'failed')"
         lines = []
-        for values in self._database.execute(f"{query} ORDER BY cell"):
+        for values in self._execute(f"{query} ORDER BY cell"):
             lines.append(line_of(dict(zip(EXPORTED, values, strict=True))) + "\n")
         atomic_write_text(path, "".join(lines))
         return len(lines)
@@ -190,7 +190,7 @@ class RunStore:
         with self._transaction():
             for number, line in enumerate(lines, 1):
                 row = row_of(line, f"{path}, line {number}")
-                new += self._database.execute(
+                new += self._execute(
                     f"INSERT INTO runs ({', '.join(EXPORTED)}) VALUES ({marks}) "
                     f"ON CONFLICT (cell) DO UPDATE SET {changes} WHERE runs.state = 'waiting' "
                     "OR (runs.state = 'failed' AND excluded.state = 'done')",
@@ -214,7 +214,7 @@ class RunStore:
 
     def _end(self, cell: Cell, changes: str, values: list[Any]) -> bool:
         """Close a claimed row."""
-        done = self._database.execute(
+        done = self._execute(
             f"UPDATE runs SET {changes}, worker = NULL, code = ?, finished_at = ? "
             "WHERE cell = ? AND state = 'running' AND worker = ?",
             [*values, code_version(), _now(), cell_key(cell), self._name],
@@ -224,9 +224,7 @@ class RunStore:
     def _open_runs(self) -> dict[str, str | None]:
         """Return the keys of the cells without an end, each with its worker if it has one."""
         return dict(
-            self._database.execute(
-                "SELECT cell, worker FROM runs WHERE state IN ('waiting', 'running')"
-            )
+            self._execute("SELECT cell, worker FROM runs WHERE state IN ('waiting', 'running')")
         )
 
     def _is_alive(self, worker: str | None) -> bool:
@@ -251,16 +249,27 @@ class RunStore:
         """Return the cell of a key."""
         return cell_of(json.loads(key), str(self.folder / FILE))
 
+    def _execute(self, command: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run one command, or say why the file cannot be used."""
+        try:
+            return self._database.execute(command, values)
+        except sqlite3.Error as error:
+            raise InputError(
+                f"{self.folder / FILE} cannot be used: {error}; free some space or correct its "
+                "rights, and give the same command again"
+            ) from error
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Do all of it or nothing, and nobody else anything meanwhile."""
-        self._database.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         try:
             yield
         except BaseException:
-            self._database.execute("ROLLBACK")
+            with suppress(InputError):  # a full disk has ended it already
+                self._execute("ROLLBACK")
             raise
-        self._database.execute("COMMIT")
+        self._execute("COMMIT")
 
 
 def _now() -> str:

@@ -14,6 +14,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from unmix.errors import InputError
+
 if TYPE_CHECKING:
     from unmix.studies.cell import Cell
     from unmix.studies.store import RunStore
@@ -44,13 +46,16 @@ def main() -> None:
     code_version()  # of the code as it was loaded, should a file change meanwhile
     torch.set_num_threads(job["threads"])
     cells = [Cell(**fields) for fields in job["cells"]]
-    with RunStore(job["store"]) as store:
-        while left := store.unfinished(cells):
-            cell = store.claim(left)
-            if cell is None:
-                time.sleep(LOOK_EVERY)
-            else:
-                _run(cell, cells.index(cell), store, job["data"])
+    try:
+        with RunStore(job["store"]) as store:
+            while left := store.unfinished(cells):
+                cell = store.claim(left)
+                if cell is None:
+                    time.sleep(LOOK_EVERY)
+                else:
+                    _run(cell, cells.index(cell), store, job["data"])
+    except InputError as error:  # the store cannot be written: no cell can be run
+        _tell(stopped=str(error))
 
 
 def _run(cell: Cell, number: int, store: RunStore, data_folder: str | None) -> None:
