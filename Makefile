@@ -20,7 +20,7 @@ check: .venv/test-ready
 
 # Warnings are errors: a link that leads nowhere, a page that nothing links to.
 docs: .venv/docs-ready
-	$(BIN)/sphinx-build -W --keep-going -q docs docs/site
+	$(BIN)/sphinx-build -E -W --keep-going -q docs docs/site
 	@echo "open docs/site/index.html"
 
 .venv/bin/python:

@@ -1,32 +1,64 @@
-"""Run the commands of docs/worked-example.md and failure-modes.md and write in what they print.
-
-    python examples/build_page.py
+"""Run what the pages of examples show and write in what it prints: python examples/build_page.py
 
 Every ```console block holds commands after "$ "; whatever stands below a command is replaced by
-its output. Numbers in the text stand between <!--name--> and <!--/--> and are looked up in the
-outputs. The pictures are taken from the report that the page's `unmix fit` writes.
+its output, and so is a ```text block below Python. Numbers in the text stand between <!--name-->
+and <!--/--> and are looked up in the outputs. Pictures are taken from the reports that a page's
+`unmix fit` writes. Names of pages build only these: python examples/build_page.py tour
 """
 
-import os
 import re
-import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from html import unescape
 from pathlib import Path
 
+from play_page import Player, steps_of, with_outputs
 from unmix.report.svg import standalone_svg
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-STORY, FAILURES = DOCS / "worked-example.md", DOCS / "failure-modes.md"
 
-BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.MULTILINE | re.DOTALL)
 FACT = re.compile(r"<!--(\w+)-->.*?<!--/-->", re.DOTALL)
 MEASURE = re.compile(r"^[a-z ]+ [\d.]+ \(([\d.]+) to ([\d.]+)\) +([\d.]+)$", re.MULTILINE)
+SHARE = re.compile(r"^([a-z ]+?) +[\d,]+ +[\d.]+ \(([\d.]+) to ([\d.]+)\)$", re.MULTILINE)
+PICTURE_SCALE = 1.6
 
-# Where the numbers of the text are found in the outputs; the first match counts.
-FACTS = {
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of a report, known by words of its heading, and its file here."""
+
+    words: str
+    file: str
+    report: str
+    """Below the folder in which the page starts."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page whose outputs are written in."""
+
+    name: str
+    after: str | None = None
+    """The page whose folder it goes on in."""
+    exit_codes: tuple[int, ...] = (0,)
+    facts: dict[str, str] = field(default_factory=dict)
+    """Where the numbers of the text are found in the outputs; the first match counts."""
+    report: str = ""
+    """The report that numbers of the text may stand in."""
+    pictures: tuple[Picture, ...] = ()
+
+    @property
+    def path(self):
+        return DOCS / f"{self.name}.md"
+
+    @property
+    def text(self):
+        return self.path.read_text(encoding="utf-8")
+
+
+STORY_FACTS = {
     "held_out": r"predicted share on held-out sets:.*set-effects ([\d.]+\d)",
     "guess": r"predicted share on held-out sets:.*baseline ([\d.]+\d)",
     "ssc": r"predicted share on held-out sets: ssc ([\d.]+\d)",
@@ -44,90 +76,93 @@ FACTS = {
     "promised": r"if the probabilities were right: +(\d+%)",
     "between": r"between occupations ([\d.]+\d)",
     "within": r"people of one occupation ([\d.]+\d)",
-    "lists_method": r"was trained with method (\w+) on [\d,]+ rows in 10 sets",
+    "lists_method": r"trained with method (\w+) on [\d,]+ rows in 10 sets",
     "headline": r"<p class=\"headline\"><span[^>]*>[^<]*</span>(.*?)</p>",
 }
+BANK, LISTS = "story/model/report.html", "story/lists_model/report.html"
 
-# The picture of the report whose heading holds these words, and its file here.
-PICTURES = {
-    "Predicted against stated": "worked-example-shares.svg",
-    "Held-out sets": "worked-example-held-out-sets.svg",
-}
-PICTURE_SCALE = 1.6
+STORY = Page(
+    "worked-example",
+    facts=STORY_FACTS,
+    report=BANK,
+    pictures=(
+        Picture("Predicted against stated", "worked-example-shares.svg", BANK),
+        Picture("Held-out sets", "worked-example-held-out-sets.svg", BANK),
+        Picture("ROC curve", "report-roc.svg", LISTS),
+        Picture("Predicted probabilities", "report-scores.svg", LISTS),
+        Picture("Predicted against stated", "report-shares.svg", LISTS),
+    ),
+)
+# Its commands run where the story ended, and most of them are meant to fail.
+FAILURES = Page("failure-modes", after="worked-example", exit_codes=(0, 2))
+PAGES = (STORY, FAILURES, Page("tour"), Page("election"))
 
 
-def main():
+def main(names):
+    unknown = set(names) - {page.name for page in PAGES}
+    if unknown:
+        sys.exit(f"no page {', '.join(unknown)}; there are {', '.join(p.name for p in PAGES)}")
+    # A page that goes on after another needs what that one did.
+    wanted = {p.name for p in PAGES if not names or p.name in names}
+    wanted |= {p.after for p in PAGES if p.name in wanted and p.after}
     with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        (work / "examples").symlink_to(ROOT / "examples")
-        page, outputs = run_blocks(STORY.read_text(encoding="utf-8"), work)
-        # Its commands run where the story ended, and most of them are meant to fail.
-        failures, _ = run_blocks(
-            FAILURES.read_text(encoding="utf-8"), work / "story", exit_codes=(0, 2)
-        )
-        report = (work / "story" / "model" / "report.html").read_text(encoding="utf-8")
-    page = fill_facts(page, facts(outputs, report))
-    (DOCS / "images").mkdir(exist_ok=True)
-    for words, name in PICTURES.items():
-        (DOCS / "images" / name).write_text(picture(report, words), encoding="utf-8")
-    STORY.write_text(page, encoding="utf-8")
-    FAILURES.write_text(failures, encoding="utf-8")
+        ends = {}
+        for page in PAGES:
+            if page.name in wanted:
+                ends[page.name] = build(page, Path(folder), ends)
     return 0
 
 
-def commands(block):
-    """Return the commands of a block."""
-    return [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+def build(page, folder, ends):
+    """Write a page and its pictures anew, and return the folder in which it ended."""
+    start = ends[page.after] if page.after else folder / page.name
+    prepare(start)
+    player, outputs = Player(start), []
+    for step in steps_of(page.text):
+        if step.kind == "command":
+            print("$", step.source, file=sys.stderr)
+        code, output = player.play(step)
+        if code not in page.exit_codes:
+            sys.exit(f"this step of {page.name} failed ({code}): {step.source}\n{output}")
+        outputs.append(output)
+    text = with_outputs(page.text, outputs)
+    report = (start / page.report).read_text(encoding="utf-8") if page.report else ""
+    page.path.write_text(fill_facts(text, facts(page, outputs, report)), encoding="utf-8")
+    for picture in page.pictures:
+        drawing = taken((start / picture.report).read_text(encoding="utf-8"), picture.words)
+        (DOCS / "images" / picture.file).write_text(drawing, encoding="utf-8")
+    return player.folder
 
 
-def run_blocks(text, folder, exit_codes=(0,)):
-    """Return the page with fresh outputs, and the outputs."""
-    outputs = []
-    for block in BLOCK.findall(text):
-        fresh = ""
-        for command in commands(block):
-            print("$", command, file=sys.stderr)
-            if command.startswith("cd "):
-                folder, output = folder / command.removeprefix("cd "), ""
-            else:
-                output = run(command, folder, exit_codes)
-            fresh += f"$ {command}\n{output}"
-            outputs.append(output)
-        text = text.replace(f"```console\n{block}```", f"```console\n{fresh}```")
-    return text, outputs
+def prepare(folder):
+    """Make a folder that looks like a clone, as far as the pages need it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(ROOT / "examples")
 
 
-def run(command, folder, exit_codes=(0,)):
-    """Run a command of the page and return what it prints; one that fails ends the build."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        command,
-        shell=True,
-        cwd=folder,
-        env={**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "LC_ALL": "C.UTF-8"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode not in exit_codes:
-        sys.exit(f"this command of the page failed ({done.returncode}): {command}\n{done.stdout}")
-    return done.stdout
-
-
-def facts(outputs, report):
+def facts(page, outputs, report):
     """Return the numbers of the text: from the outputs, and how many intervals hold the truth."""
     text = "\n".join([*outputs, report])
     found = {}
-    for name, pattern in FACTS.items():
+    for name, pattern in page.facts.items():
         match = re.search(pattern, text)
         if match is None:
             sys.exit(f"no output of the page has the number {name!r} ({pattern})")
         found[name] = unescape(match[1])
+    published = dict(re.findall(r"^([a-z ]+?) +[\d.]+ +([\d.]+)$", text, re.MULTILINE))
+    held = [
+        float(low) <= float(published[name]) <= float(high)
+        for name, low, high in SHARE.findall(text)
+        if name in published
+    ]
+    if held:
+        found["new_inside"] = str(sum(held))
     compared = [rows for output in outputs if (rows := MEASURE.findall(output))]
-    for name, rows in zip(("lists",), compared, strict=True):
+    for rows in compared[:1] if page.facts else ():
         misses = [max(float(low) - float(x), float(x) - float(high), 0) for low, high, x in rows]
-        found[f"{name}_inside"] = f"{misses.count(0)} of {len(misses)}"
-        found[f"{name}_miss"] = f"{max(misses):.3f}"
+        found["inside"] = f"{misses.count(0)} of {len(misses)}"
+        found["miss"] = f"{max(misses):.3f}"
     return found
 
 
@@ -136,7 +171,7 @@ def fill_facts(page, found):
     return FACT.sub(lambda match: f"<!--{match[1]}-->{found[match[1]]}<!--/-->", page)
 
 
-def picture(report, words):
+def taken(report, words):
     """Return a picture of the report as an SVG file of its own: on white, with a font."""
     for figure in re.findall(r"<figure.*?</figure>", report, re.DOTALL):
         heading = re.search(r"<h3>(.*?)</h3>", figure, re.DOTALL)[1]
@@ -149,4 +184,4 @@ def picture(report, words):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

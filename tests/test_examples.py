@@ -1,8 +1,9 @@
-"""The worked example runs as its page shows it, and the page shows what it prints."""
+"""The pages of examples run as they are shown, and show what they print."""
 
 import importlib.util
 import io
 import re
+import runpy
 import shlex
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 from threadpoolctl import threadpool_limits
 
+from play_page import Player, in_shell, steps_of
 from unmix.cli import main
 
 ROOT = Path(__file__).parents[1]
@@ -32,29 +34,34 @@ def example(name):
 build_page = example("build_page")
 
 
-def shown(page):
-    """Return the commands of a page and what it says they print."""
-    found = {}
-    for block in build_page.BLOCK.findall(page.read_text(encoding="utf-8")):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = part.partition("\n")
-            found[command] = output
-    return found
-
-
 def run(command, folder):
-    """Run a command of a page; ours in this process, which saves importing torch each time."""
+    """Run a command of a page; Python in this process, which saves importing torch each time."""
     words = shlex.split(command)
     with pytest.MonkeyPatch.context() as patch, threadpool_limits(1):
         patch.chdir(folder)
         if words[0] == "unmix":
             result = CliRunner().invoke(main, words[1:])
             return result.exit_code, result.output
-        if words[:2] == ["python", "../examples/worked_example.py"]:
+        if words[0] == "python" and words[1].endswith(".py"):
+            patch.setattr("sys.argv", words[1:])
             with redirect_stdout(io.StringIO()) as printed:
-                example("worked_example").main(Path(words[2]))
+                try:
+                    runpy.run_path(words[1], run_name="__main__")
+                except SystemExit as end:
+                    return end.code or 0, printed.getvalue()
             return 0, printed.getvalue()
-    return 0, build_page.run(command, folder)
+    return in_shell(command, folder)
+
+
+def played(page, folder):
+    """Run a page and return its steps with exit codes and what they print."""
+    build_page.prepare(folder)
+    player, found = Player(folder, run), []
+    for step in steps_of(page.text):
+        code, output = player.play(step)
+        assert code in page.exit_codes, f"{step.source}\n{output}"
+        found.append((step, code, output))
+    return found, player.folder
 
 
 def numbers(output):
@@ -64,35 +71,35 @@ def numbers(output):
 
 
 # One test, not four that share a fixture: two workers would both train for half a minute.
-def test_the_pages_show_what_their_commands_print(tmp_path):
-    (tmp_path / "examples").symlink_to(EXAMPLES)
-    folder, results = tmp_path, {}
-    for command in shown(build_page.STORY):
-        if command.startswith("cd "):
-            folder = folder / command.removeprefix("cd ")
-            continue
-        code, results[command] = run(command, folder)
-        assert code == 0, f"{command}\n{results[command]}"
-    assert sum(command.startswith("unmix ") for command in results) >= 7
-    check_numbers(results)
-    report = (folder / "model" / "report.html").read_text(encoding="utf-8")
-    check_text(build_page.facts([*results.values()], report))
-    check_failures(folder)
+def test_the_worked_example_and_failures_show_what_their_commands_print(tmp_path):
+    found, end = played(build_page.STORY, tmp_path)
+    assert check_numbers(found) > 120
+    report = (tmp_path / build_page.STORY.report).read_text(encoding="utf-8")
+    check_text(build_page.facts(build_page.STORY, [output for _, _, output in found], report))
+    check_failures(end)
 
 
-def check_numbers(results):
-    """The numbers below the commands of the worked example are those printed, nearly."""
+@pytest.mark.parametrize("name", [p.name for p in build_page.PAGES if not (p.facts or p.after)])
+def test_a_page_shows_what_its_steps_print(name, tmp_path):
+    (page,) = (page for page in build_page.PAGES if page.name == name)
+    found, _ = played(page, tmp_path)
+    assert check_numbers(found) >= 20
+
+
+def check_numbers(found):
+    """The numbers that a page shows are those printed, nearly; return how many there are."""
     compared = 0
-    for command, output in shown(build_page.STORY).items():
-        if not command.startswith(("unmix ", "python ")):
+    for step, _, output in found:
+        ours = step.kind == "python" or step.source.startswith(("unmix ", "python "))
+        if step.shown is None or not ours:
             continue
-        expected, found = numbers(output), numbers(results[command])
-        assert len(found) == len(expected), f"{command}\n{results[command]}\n{REBUILD}"
-        for there, here in zip(expected, found, strict=True):
-            close = abs(here - there) <= max(0.02, 0.05 * abs(there))
-            assert close, f"{command}: {here} is {there} on the page; {REBUILD}"
-        compared += len(expected)
-    assert compared > 120
+        there, here = numbers(step.shown), numbers(output)
+        assert len(here) == len(there), f"{step.source}\n{output}\n{REBUILD}"
+        for page, printed in zip(there, here, strict=True):
+            close = abs(printed - page) <= max(0.02, 0.05 * abs(page))
+            assert close, f"{step.source}: {printed} is {page} on the page; {REBUILD}"
+        compared += len(there)
+    return compared
 
 
 def check_text(found):
@@ -108,8 +115,8 @@ def check_text(found):
     assert value["auc_share"] + 0.02 < value["auc"] < value["auc_lines"] < value["auc_trees"]
     assert value["between"] > 1.5 * value["within"]
     assert found["lists_method"] == "ssc"
-    assert value["lists_miss"] < 0.02
-    text = build_page.STORY.read_text(encoding="utf-8")
+    assert value["miss"] < 0.02
+    text = build_page.STORY.text
     written = dict(re.findall(r"<!--(\w+)-->(.*?)<!--/-->", text))
     assert written.keys() <= found.keys()
     assert written["headline"] == found["headline"], REBUILD
@@ -118,14 +125,14 @@ def check_text(found):
 def check_failures(folder):
     """The messages on the page of failures are those printed, word for word."""
     quoted = 0
-    for command, output in shown(build_page.FAILURES).items():
-        is_refused = output.startswith("unmix: ")
-        if command.startswith("unmix fit ") and not is_refused:
+    for step in steps_of(build_page.FAILURES.text):
+        is_refused = step.shown.startswith("unmix: ")
+        if step.source.startswith("unmix fit ") and not is_refused:
             continue  # trains, which was done often enough
-        code, printed = run(command, folder)
-        assert printed == output, f"{command}; {REBUILD}"
-        assert code == (2 if is_refused else 0), command
-        quoted += bool(output)
+        code, printed = run(step.source, folder)
+        assert printed == step.shown, f"{step.source}; {REBUILD}"
+        assert code == (2 if is_refused else 0), step.source
+        quoted += bool(step.shown)
     assert quoted >= 9
 
 
@@ -136,12 +143,12 @@ def prepared(tmp_path, capsys):
     return tmp_path / "story"
 
 
-def test_the_pictures_of_the_page_are_small_and_whole():
-    text = build_page.STORY.read_text(encoding="utf-8")
-    names = re.findall(r"!\[[^\]]+\]\((images/[^)]+)\)", text)
-    assert sorted(names) == sorted(f"images/{name}" for name in build_page.PICTURES.values())
-    for name in names:
-        drawing = (DOCS / name).read_text(encoding="utf-8")
+def test_the_pictures_of_pages_are_small_and_whole():
+    files = [picture.file for page in build_page.PAGES for picture in page.pictures]
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
+    for name in files:
+        assert f"(images/{name})" in pages
+        drawing = (DOCS / "images" / name).read_text(encoding="utf-8")
         assert len(drawing) < 300_000
         assert ElementTree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"
 

@@ -28,8 +28,10 @@ class UnmixClassifier(SetClassifier):
         Class share where the classifier will be used; the average share if left out.
     method : str
         'auto', or a row of `METHODS`: 'ssc' and most others assume that p(x | class) is shared by
-        all sets, 'proportion' and 'llp-vat' that p(class | x) is. 'auto' fits 'ssc' and
-        'proportion' and takes the one that predicts held-out sets better.
+        all sets; 'proportion' and 'llp-vat' that p(class | x) is, 'set-effects' up to an effect
+        of each set. 'auto' tries 'ssc',
+        'set-effects' and, for small sets with exact counts, 'count', and takes the one that
+        predicts held-out sets better.
     model : 'auto', 'linear', 'boosting', 'mlp', 'resnet32' or a torch module
         'auto' takes the better of linear and boosting on held-out rows; for images the paper's
         networks, 'mlp' for grey ones and 'resnet32' for those with channels.
