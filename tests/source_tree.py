@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ["core", "data", "learn", "assess", "studies", "report", "cli"]
+ROOMS = ["core", "data", "learn", "deploy", "assess", "studies", "report", "cli"]
 FENCE = re.compile(r"(## What is where\n\n```\n).*?(```\n)", re.DOTALL)
 
 
@@ -19,7 +19,7 @@ def first_line(path):
 def tree():
     package = ROOT / "src/unmix"
     lines = ["src/unmix/"]
-    for name in ("classifier", "errors", "files", "leftovers", "plugins", "progress"):
+    for name in ("classifier", "errors", "files", "leftovers", "optional", "plugins", "progress"):
         lines.append(f"  {name + '.py':20} {first_line(package / f'{name}.py')}")
     for room in ROOMS:
         lines.append(f"  {room + '/':20} {first_line(package / room / '__init__.py')}")

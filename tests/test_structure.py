@@ -15,8 +15,8 @@ from unmix.learn.methods import METHODS
 from unmix.learn.models import MODELS, MODULE
 
 ROOT = Path(unmix.__file__).parent
-ROOMS = ["core", "data", "learn", "assess", "studies", "report", "classifier", "cli"]
-FOUNDATION = ["errors", "files", "leftovers", "plugins", "progress"]  # know no room
+ROOMS = ["core", "data", "learn", "deploy", "assess", "studies", "report", "classifier", "cli"]
+FOUNDATION = ["errors", "files", "leftovers", "optional", "plugins", "progress"]  # know no room
 
 
 def imports_of(path):

@@ -34,6 +34,8 @@ from unmix.errors import InputError
 __all__ = [
     "best_effect_nll",
     "effect_covariance",
+    "effect_points",
+    "effect_scale",
     "effect_size",
     "fit_tau",
     "independent",
@@ -258,6 +260,17 @@ def effect_size(
     return _best_tau(_moments(logits, set_index, shares, variances))
 
 
+def effect_points(nodes: int = 64) -> tuple[FloatArray, FloatArray]:
+    """Return points and weights (nodes,) of the average over N(0, 1): sum of weight * f(point)."""
+    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    return points, weights / weights.sum()
+
+
+def effect_scale(tau: float) -> float:
+    """Return what logits are multiplied by where the average is only approximated."""
+    return float(1 / np.sqrt(1 + np.pi * _checked_tau(tau) ** 2 / 8))
+
+
 def new_set_probability(
     logits: npt.ArrayLike, tau: float, *, approximate: bool = False, nodes: int = 64
 ) -> FloatArray:
@@ -285,11 +298,10 @@ def new_set_probability(
     """
     z, scale = np.asarray(logits, np.float64), _checked_tau(tau)
     if approximate or z.ndim == 2:
-        z = z / np.sqrt(1 + np.pi * scale**2 / 8)
+        z = z * effect_scale(tau)
         return log_sums(z)[1] if z.ndim == 2 else np.asarray(expit(z))
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
     total = np.zeros_like(z)
-    for point, weight in zip(points, weights / weights.sum(), strict=True):
+    for point, weight in zip(*effect_points(nodes), strict=True):
         total += weight * expit(z + scale * point)
     return total
 

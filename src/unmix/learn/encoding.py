@@ -36,7 +36,7 @@ from unmix.learn.columns import (
     text_for_numbers,
 )
 
-__all__ = ["TableEncoder", "TableSummary"]
+__all__ = ["FARTHEST", "Place", "TableEncoder", "TableSummary"]
 
 VERSION = 1
 # No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
@@ -102,6 +102,8 @@ class TableEncoder:
         Their names.
     feature_names : list of str
         The columns of `matrix`.
+    places : list of Place
+        Where each column stands among them.
     categorical : list of int
         Positions of the columns of `native` that hold codes.
     dtypes : dict
@@ -124,7 +126,7 @@ class TableEncoder:
         kinds = [c.kind for c in self.summaries]
         self.categorical = [i for i, kind in enumerate(kinds) if kind == "category"]
         self.dtypes = {c.name: "float64" if c.kind == "number" else "str" for c in self.summaries}
-        self._where, self.feature_names = _features(self.summaries)
+        self.places, self.feature_names = _features(self.summaries)
 
     @classmethod
     def fit(cls, frame: Any) -> TableEncoder:
@@ -199,7 +201,7 @@ class TableEncoder:
             block = slice(first, first + BLOCK_ROWS)
             for i, column in enumerate(self.summaries):
                 values = _column_values(table.iloc[block, i], column)
-                _write_features(values, column, self._where[i], x[block])
+                _write_features(values, column, self.places[i], x[block])
         return x
 
     def native(self, frame: Any) -> FloatArray:
@@ -254,7 +256,7 @@ class TableEncoder:
         return table.iloc[:, [places[name][0] for name in self.columns]]
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where the features of a column stand in the matrix; None for what has no feature."""
 
     value: int | None = None
@@ -263,7 +265,7 @@ class _Place(NamedTuple):
     """What marks missing values."""
 
 
-def _features(columns: Sequence[Column]) -> tuple[list[_Place], list[str]]:
+def _features(columns: Sequence[Column]) -> tuple[list[Place], list[str]]:
     """Return each column's place in the matrix, and the names of the features.
 
     Numbers come first, then the marks of their missing values, then categories.
@@ -292,7 +294,7 @@ def _features(columns: Sequence[Column]) -> tuple[list[_Place], list[str]]:
             missing[i] = add(f"{category.name} is missing")
         value[i] = len(names)
         names += [f"{category.name}={word}" for word in category.categories]
-    return [_Place(value.get(i), missing.get(i)) for i in range(len(columns))], names
+    return [Place(value.get(i), missing.get(i)) for i in range(len(columns))], names
 
 
 def _column_values(series: pd.Series[Any], column: Column) -> FloatArray:
@@ -307,7 +309,7 @@ def _column_values(series: pd.Series[Any], column: Column) -> FloatArray:
 
 
 def _write_features(
-    values: FloatArray, column: Column, place: _Place, x: npt.NDArray[np.float32]
+    values: FloatArray, column: Column, place: Place, x: npt.NDArray[np.float32]
 ) -> None:
     """Write the features of one column into a matrix of zeros, (n, number of features)."""
     if isinstance(column, NumberColumn):

@@ -1,0 +1,1 @@
+"""A fitted model where people use it: ONNX, SQL, MLflow. Changes no number of the model."""
