@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +143,29 @@ class UnmixClassifier(SetClassifier):
         from unmix.assess.predicted_shares import prevalence_of
 
         return prevalence_of(self, X, sets, by=by, set_priors=set_priors, confidence=confidence)
+
+    def export(
+        self,
+        path: str | Path,
+        *,
+        table: str = "rows",
+        keep: Sequence[str] = (),
+        dialect: str = "duckdb",
+    ) -> Path:
+        """Write the model for use without unmix, and return the path.
+
+        Parameters
+        ----------
+        path : path
+            model.onnx: linear, boosting and mlp models as an ONNX file, which takes the columns of
+            a table and gives classes and probabilities. model.sql: linear models as a SELECT.
+        table, keep, dialect
+            Of SQL: the table, columns that stand before the scores, and 'duckdb', 'postgres',
+            'sqlite' or 'bigquery'.
+        """
+        from unmix.deploy.export_model import export_model
+
+        return export_model(self, path, table=table, keep=keep, dialect=dialect)
 
     def diagnose(self) -> Diagnosis:
         """Say what to expect, given the shares and sizes of the training sets."""

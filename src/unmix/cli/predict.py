@@ -87,6 +87,7 @@ def predict(
     from unmix.data.rates_file import read_rates
     from unmix.data.row_writer import is_csv
     from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
+    from unmix.learn.score_columns import score_columns, score_names
     from unmix.progress import progress_bar
 
     check_output(output, overwrite, rows, priors_file)
@@ -99,7 +100,7 @@ def predict(
     kept = list(table.columns if keep == ("all",) else dict.fromkeys(keep))
     for name in kept:
         require_column(table, name)
-    taken = [name for name in kept if name in _output_columns(clf)]
+    taken = [name for name in kept if name in score_names(clf.classes_)]
     if taken:
         raise InputError(f"column {taken[0]!r} of {rows} would be overwritten; rename it")
     columns = list(dict.fromkeys([*clf.encoder_.columns, *kept]))
@@ -124,7 +125,7 @@ def predict(
                         probability = clf.predict_proba(frame[clf.encoder_.columns])
                     else:
                         probability = known[done : done + len(frame)]
-                scores = _scores(clf, frame[kept], probability, threshold)
+                scores = score_columns(frame[kept], probability, clf.classes_, threshold)
                 for name, (count, example) in clf.encoder_.unseen(frame).items():
                     unseen[name] = (unseen.get(name, (0, example))[0] + count, example)
                 done += len(frame)
@@ -316,13 +317,6 @@ def _require_features(clf: UnmixClassifier, rows: str) -> None:
         )
 
 
-def _output_columns(clf: UnmixClassifier) -> list[str]:
-    """Return the names of the columns that scoring adds."""
-    if len(clf.classes_) == 2:
-        return ["probability", "prediction"]
-    return [*(f"probability_{name}" for name in clf.classes_), "prediction"]
-
-
 def _check_scoring(
     clf: UnmixClassifier,
     target_prior: Any,
@@ -357,21 +351,6 @@ def _known_set_scores(
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
         names.append(frame[set_column].to_numpy())
     return clf.known_set_proba(np.concatenate(logits), np.concatenate(names), priors)
-
-
-def _scores(
-    clf: UnmixClassifier, kept: pd.DataFrame, probability: Any, threshold: float | None
-) -> pd.DataFrame:
-    """Return the kept columns with the scores beside them."""
-    scored = kept.copy()
-    columns = probability[:, 1:] if len(clf.classes_) == 2 else probability
-    for name, values in zip(_output_columns(clf), columns.T, strict=False):
-        scored[name] = values
-    decided = probability.argmax(axis=1)
-    if threshold is not None:
-        decided = (probability[:, 1] >= threshold).astype(int)
-    scored["prediction"] = clf.classes_[decided]
-    return scored
 
 
 RATES = ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr")
