@@ -170,6 +170,7 @@ def test_a_target_prior_moves_probabilities_exactly_as_retarget_does(place, tmp_
     assert found["probability"].tolist() == expected.tolist()
     record = strict_json(result.stdout)
     assert record.pop("target_prior") == pytest.approx(0.03)
+    assert record.pop("drift")["rows"] == 480
     assert record == {"rows": 480, "output": str(tmp_path / "out.parquet"), "unseen": {}}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from test_cli_tables import people, rates
+from test_cli_tables import SHARES, people, rates
 from unmix.cli import main
 
 PAGE = Path(__file__).parents[1] / "docs/deploy.md"
@@ -24,6 +24,7 @@ def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
     new["code"] = np.where(np.arange(len(new)) % 7 == 0, None, new["code"])
     new.assign(id=np.arange(len(new))).to_csv("new.csv", index=False)
     Path("rates.csv").write_text(rates())
+    Path("newer.csv").write_text(rates({name: share * 0.95 for name, share in SHARES.items()}))
     blocks = BLOCK.findall(PAGE.read_text())
     assert {kind for kind, _ in blocks} == {"console", "python"}
     script = []

@@ -10,6 +10,7 @@ from unmix.learn.estimator import SetClassifier
 
 if TYPE_CHECKING:
     from unmix.assess.diagnose import Diagnosis
+    from unmix.assess.drift import Drift
     from unmix.assess.evaluate import Evaluation
     from unmix.assess.judge import Judgement
     from unmix.assess.prevalence import Prevalence
@@ -79,6 +80,8 @@ class UnmixClassifier(SetClassifier):
         Method, and 'baseline', -> RMS error of the predicted share of held-out sets.
     learner_ : Learner
     encoder_ : TableEncoder or ImageEncoder
+    training_summary_ : TrainingSummary
+        Distributions of the columns and scores of training, which `drift` compares with.
     history_ : list of dict
         Learning curve of boosting and networks.
 
@@ -166,6 +169,23 @@ class UnmixClassifier(SetClassifier):
         from unmix.deploy.export_model import export_model
 
         return export_model(self, path, table=table, keep=keep, dialect=dialect)
+
+    def drift(self, X: Any) -> Drift | None:
+        """Say how rows differ from those of training, in their columns and in their scores.
+
+        Parameters
+        ----------
+        X : rows, as for `predict`
+
+        Returns
+        -------
+        Drift or None
+            With `sentences`, `differs` and the population stability index of each column; None
+            for a model that was saved by a version that kept no summary of training.
+        """
+        from unmix.assess.drift import drift_of
+
+        return drift_of(self, X)
 
     def diagnose(self) -> Diagnosis:
         """Say what to expect, given the shares and sizes of the training sets."""

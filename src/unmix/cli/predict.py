@@ -27,10 +27,13 @@ from unmix.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from unmix.assess.drift import DriftCount
     from unmix.assess.evaluate import Evaluation
     from unmix.assess.model_based import ModelBased
     from unmix.classifier import UnmixClassifier
     from unmix.data.priors import Priors
+
+MOST_SENTENCES = 5  # about drift
 
 
 @main.command()
@@ -82,11 +85,13 @@ def predict(
     With --sets a row is scored as one of a set whose share is known, which is more accurate; this
     reads ROWS twice and takes some twenty bytes of memory a row.
     """
+    from unmix.assess.drift import DriftCount
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
     from unmix.data.rates_file import read_rates
     from unmix.data.row_writer import is_csv
     from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
+    from unmix.learn.estimator import class_probabilities
     from unmix.learn.score_columns import score_columns, score_names
     from unmix.progress import progress_bar
 
@@ -110,11 +115,11 @@ def predict(
         types |= {name: "str" for name in kept if name not in features}
     unseen: dict[str, tuple[int, str]] = {}
     total = count_rows(rows)
-    known = priors = None
+    known, priors, drift = None, None, DriftCount.of_table(clf, total or 0)
     if set_column is not None:
         if priors_file is not None:
             priors = read_rates(priors_file, set_column, **reading)
-        known = _known_set_scores(clf, rows, set_column, priors)
+        known = _known_set_scores(clf, rows, set_column, priors, drift)
     with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
 
         def scored() -> Iterator[pd.DataFrame]:
@@ -122,7 +127,10 @@ def predict(
             for frame in scan_rows(rows, columns=columns, dtypes=types):
                 with about_rows(rows, frame):
                     if known is None:
-                        probability = clf.predict_proba(frame[clf.encoder_.columns])
+                        features = frame[clf.encoder_.columns]
+                        logits = clf.decision_function(features)
+                        drift.add(features, logits, clf.target_prior_)
+                        probability = class_probabilities(logits, clf.learner_.tau)
                     else:
                         probability = known[done : done + len(frame)]
                 scores = score_columns(frame[kept], probability, clf.classes_, threshold)
@@ -139,6 +147,7 @@ def predict(
             f"{example!r}, in {count:,} rows; they are treated as unknown",
             err=True,
         )
+    found = drift.result()
     if as_json:
         target = clf.target_prior_
         record = {
@@ -146,11 +155,19 @@ def predict(
             "output": output,
             "target_prior": plain(target[1] if len(target) == 2 else target),
             "unseen": {name: count for name, (count, _) in unseen.items()},
+            "drift": None if found is None else plain(found.to_dict()),
         }
         click.echo(json.dumps(record))
         return
     tell_understood(priors)
     tell(f"{written:,} rows scored: {output}")
+    if found is not None and found.differs:
+        tell("These rows differ from those of training:")
+        for sentence in found.sentences[:MOST_SENTENCES]:
+            tell(f"  {sentence}")
+        more = len(found.sentences) - MOST_SENTENCES
+        if more > 0:
+            tell(f"  and {more} more; --json lists all.")
 
 
 @main.command()
@@ -337,7 +354,11 @@ def _check_scoring(
 
 
 def _known_set_scores(
-    clf: UnmixClassifier, rows: str, set_column: str, priors: Priors | None
+    clf: UnmixClassifier,
+    rows: str,
+    set_column: str,
+    priors: Priors | None,
+    drift: DriftCount,
 ) -> Any:
     """Return the probabilities (n, K) of rows of known sets: all at once, as sets are scattered."""
     import numpy as np
@@ -349,6 +370,7 @@ def _known_set_scores(
         with about_rows(rows, frame):
             features = frame[clf.encoder_.columns]
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
+            drift.add(features, logits[-1], clf.learner_.base_prior)
         names.append(frame[set_column].to_numpy())
     return clf.known_set_proba(np.concatenate(logits), np.concatenate(names), priors)
 

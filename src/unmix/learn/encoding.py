@@ -195,7 +195,7 @@ class TableEncoder:
         array of float32, shape (n, number of feature names)
             Always finite.
         """
-        table = self._chosen(frame)
+        table = self.chosen(frame)
         x = np.zeros((len(table), len(self.feature_names)), dtype=np.float32)
         for first in range(0, len(table), BLOCK_ROWS):
             block = slice(first, first + BLOCK_ROWS)
@@ -212,7 +212,7 @@ class TableEncoder:
         array of float64, shape (n, number of columns)
             Numbers as they are and codes of categories; NaN for missing and unknown.
         """
-        table = self._chosen(frame)
+        table = self.chosen(frame)
         x = np.empty((len(table), len(self.summaries)))
         for i, column in enumerate(self.summaries):
             x[:, i] = _column_values(table.iloc[:, i], column)
@@ -226,7 +226,7 @@ class TableEncoder:
         A column whose rare categories were put together is left out: there a new category is
         one more rare one, which the model has met.
         """
-        table = self._chosen(frame)
+        table = self.chosen(frame)
         found: dict[str, tuple[int, str]] = {}
         for i, column in enumerate(self.summaries):
             if isinstance(column, CategoryColumn) and not column.rare:
@@ -235,7 +235,7 @@ class TableEncoder:
                     found[column.name] = (len(rows), category_text(table.iloc[rows[0], i]))
         return found
 
-    def _chosen(self, frame: Any) -> pd.DataFrame:
+    def chosen(self, frame: Any) -> pd.DataFrame:
         """Return the columns of training, in their order."""
         table = _table(frame)
         if isinstance(frame, np.ndarray) and frame.shape[1] != len(self.columns):

@@ -36,6 +36,7 @@ from unmix.learn.network_size import check_hidden, hidden_for
 from unmix.learn.parameters import check_parameters
 from unmix.learn.resampling import with_resamples
 from unmix.learn.training_rows import ImageEncoder, TrainingRows
+from unmix.learn.training_summary import TrainingSummary
 from unmix.progress import progress_bar
 
 __all__ = ["NotShownWarning", "SetClassifier", "class_probabilities"]
@@ -153,6 +154,10 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.history_ = self.learner_.history
         self.set_sizes_ = rows.set_sizes
         self.target_prior_ = rows.transition.target.numpy()
+        seen = rows.in_memory(row)
+        self.training_summary_: TrainingSummary | None = TrainingSummary.of(
+            rows.x, rows.encoder, lambda kept: self.learner_.logits(seen.x[kept]), self.classes_
+        )
         return self
 
     @property

@@ -40,6 +40,7 @@ from unmix.learn.network_size import check_hidden
 from unmix.learn.own_modules import build_module
 from unmix.learn.saved_state import check_state, image_shape, numbers, shares_of
 from unmix.learn.training_rows import ImageEncoder
+from unmix.learn.training_summary import TrainingSummary
 
 if TYPE_CHECKING:
     from unmix.learn.estimator import SetClassifier
@@ -231,6 +232,7 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "gains": {name: asdict(gain) for name, gain in clf.gains_.items()},
         "history": [{k: v for k, v in row.items() if math.isfinite(v)} for row in clf.history_],
         "encoder": clf.encoder_.to_dict(),
+        "training": None if clf.training_summary_ is None else clf.training_summary_.to_dict(),
         "named_columns": hasattr(clf, "feature_names_in_"),
         "num_features": int(clf.n_features_in_),
         "setup": {
@@ -312,6 +314,8 @@ def _rebuild(
     clf.set_sizes_ = numbers(state, "set_sizes", (len(ids),)).astype(int)
     clf.target_prior_ = numbers(state, "target_prior", (len(classes),))
     clf.encoder_ = _encoder(state["encoder"])
+    seen = state.get("training")  # older folders have none
+    clf.training_summary_ = None if seen is None else TrainingSummary.from_dict(seen)
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
         clf.feature_names_in_ = np.array(clf.encoder_.columns, dtype=object)

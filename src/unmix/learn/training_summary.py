@@ -1,0 +1,173 @@
+"""What the rows of training and their scores looked like, in a few numbers that a model keeps.
+
+Later rows are compared with it (`assess.drift`). Numbers are counted between the deciles of
+training, categories one by one; of large tables an even sample of the rows stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.special import logsumexp
+
+from unmix.learn.columns import (
+    MISSING,
+    CategoryColumn,
+    Column,
+    EmptyColumn,
+    category_codes,
+    column_numbers,
+)
+from unmix.learn.encoding import TableEncoder
+from unmix.learn.score_columns import score_names
+
+__all__ = [
+    "Distribution",
+    "TrainingSummary",
+    "cells_of_column",
+    "cells_of_numbers",
+    "class_log_odds",
+]
+
+Array = np.ndarray[Any, Any]
+
+MOST_ROWS, MOST_IMAGES = 20_000, 2_000
+DECILES = np.arange(1, 10) / 10
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How the values of a column, or the scores of a class, were distributed in training."""
+
+    name: str
+    edges: tuple[float, ...]
+    """Of numbers: values up to the first are in cell 0, and so on; empty for categories."""
+    counts: tuple[int, ...]
+    """Rows in each cell: between the edges, or one per category and one for all others. The last
+    cell is of missing values."""
+    low: float | None = None
+    """The smallest number of training; None for categories."""
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.counts) < 2 or min(self.counts) < 0 or sum(self.counts) == 0:
+            raise ValueError(f"the distribution of {self.name!r} has counts {self.counts}")
+        if self.low is None:
+            return
+        steps = np.diff([min(self.edges, default=0.0), *self.edges])
+        if len(self.counts) != len(self.edges) + 2 or not (steps >= 0).all():
+            raise ValueError(f"the distribution of {self.name!r} has edges {self.edges}")
+
+    @property
+    def rows(self) -> int:
+        """Rows that were counted."""
+        return sum(self.counts)
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """Distributions of the columns of training, and of the scores of the fitted model."""
+
+    columns: tuple[Distribution, ...]
+    scores: tuple[Distribution, ...]
+    """Log-odds at the base prior of the learner: of the second of two classes, or of each of K."""
+
+    @classmethod
+    def of(cls, x: Any, encoder: Any, logits_of: Any, classes: Array) -> TrainingSummary:
+        """Summarise rows of training.
+
+        Parameters
+        ----------
+        x : data frame, or array of images
+            Rows of training before encoding.
+        encoder : TableEncoder or ImageEncoder
+        logits_of : function
+            Positions of rows of `x` -> their logits at the base prior, (n,) or (n, K).
+        classes : array, shape (K,)
+        """
+        table = isinstance(encoder, TableEncoder)
+        most = min(len(x), MOST_ROWS if table else MOST_IMAGES)
+        kept = np.unique(np.linspace(0, len(x) - 1, most).astype(np.intp))
+        columns = []
+        if table:
+            frame = encoder.chosen(x)
+            for i, column in enumerate(encoder.summaries):
+                if not isinstance(column, EmptyColumn):
+                    columns.append(_of_column(frame.iloc[:, i], column, kept))
+        odds = class_log_odds(logits_of(kept))
+        scores = [_of_numbers(name, odds[:, k]) for k, name in enumerate(score_names(classes)[:-1])]
+        return cls(tuple(columns), tuple(scores))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return {
+            "columns": [asdict(column) for column in self.columns],
+            "scores": [asdict(score) for score in self.scores],
+        }
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any]) -> TrainingSummary:
+        """Return what `to_dict` described, or raise ValueError, TypeError or KeyError."""
+        return cls(*(tuple(map(_restored, state[key])) for key in ("columns", "scores")))
+
+
+def class_log_odds(logits: Array) -> Array:
+    """Return log-odds (n, 1) of the second of two classes, or (n, K) of each against the rest."""
+    if logits.ndim == 1:
+        return logits[:, None]
+    others = [np.delete(logits, k, axis=1) for k in range(logits.shape[1])]
+    return np.stack(
+        [logits[:, k] - logsumexp(rest, axis=1) for k, rest in enumerate(others)], axis=1
+    )
+
+
+def cells_of_column(series: pd.Series[Any], column: Column, edges: Sequence[float]) -> Array:
+    """Return the cell (n,) of each value of a column among the counts of its distribution."""
+    if isinstance(column, CategoryColumn):
+        codes, known = category_codes(series, column).astype(np.intp), len(column.categories)
+        return np.where(codes >= 0, codes, np.where(codes == MISSING, known + 1, known))
+    return cells_of_numbers(column_numbers(series, column.name), edges)
+
+
+def cells_of_numbers(values: Array, edges: Sequence[float] | Array) -> Array:
+    """Return the cell (n,) of each number; the last one is that of NaN."""
+    cells = np.searchsorted(np.asarray(edges, dtype=np.float64), values, side="left")
+    return np.where(np.isnan(values), len(edges) + 1, cells)
+
+
+def _of_column(series: pd.Series[Any], column: Column, kept: Array) -> Distribution:
+    """Count a column of training; of numbers the smallest and the largest of all rows are kept."""
+    if isinstance(column, CategoryColumn):
+        cells = cells_of_column(series.iloc[kept], column, ())
+        counts = np.bincount(cells, minlength=len(column.categories) + 2)
+        return Distribution(column.name, (), tuple(counts.tolist()))
+    values = column_numbers(series, column.name)
+    found = _of_numbers(column.name, values[kept])
+    present = values[~np.isnan(values)]  # not empty, or it would be another kind of column
+    low, high = float(present.min()), float(present.max())
+    return replace(found, low=low, high=high)
+
+
+def _of_numbers(name: str, values: Array) -> Distribution:
+    """Count numbers between their deciles."""
+    present = values[~np.isnan(values)]
+    if not len(present):  # in the rows that were kept
+        return Distribution(name, (), (0, len(values)), 0.0, 0.0)
+    # A value of training each, so that the counts of few different numbers are those of numbers.
+    edges = np.unique(np.quantile(present, DECILES, method="inverted_cdf"))
+    counts = np.bincount(cells_of_numbers(values, edges), minlength=len(edges) + 2)
+    ends = float(present.min()), float(present.max())
+    return Distribution(name, tuple(edges.tolist()), tuple(counts.tolist()), *ends)
+
+
+def _restored(state: dict[str, Any]) -> Distribution:
+    """Return a distribution from its JSON values."""
+    ends = (None if state[key] is None else float(state[key]) for key in ("low", "high"))
+    edges, counts = (
+        tuple(map(kind, state[key])) for kind, key in ((float, "edges"), (int, "counts"))
+    )
+    return Distribution(str(state["name"]), edges, counts, *ends)  # type: ignore[arg-type]
