@@ -16,6 +16,7 @@ from unmix.files import (
     atomic_path,
     atomic_write_bytes,
     atomic_write_text,
+    hold_lock,
     sha256_of,
 )
 
@@ -443,3 +444,44 @@ def test_a_link_to_a_folder_is_not_overwritten(tmp_path):
 def test_a_whole_disk_is_no_name_for_a_folder():
     with pytest.raises(InputError, match="it is a whole disk"):
         write_model("/", "1", overwrite=True)
+
+
+HOLD = """
+import sys
+from unmix.files import hold_lock
+
+with open(sys.argv[1], "wb") as file:
+    print(hold_lock(file, shared=sys.argv[2] == "shared"), flush=True)
+    input()
+"""
+
+
+def holder(path, kind):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path), kind],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "True\n"
+    return process
+
+
+def test_a_lock_is_held_by_one_process_and_dropped_when_it_is_killed(tmp_path):
+    process = holder(tmp_path / "lock", "alone")
+    with (tmp_path / "lock").open("rb") as file:
+        assert not hold_lock(file)
+        assert not hold_lock(file, shared=True)
+    process.kill()
+    process.communicate()
+    with (tmp_path / "lock").open("rb") as file:
+        assert hold_lock(file)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="only POSIX shares locks")
+def test_a_shared_lock_keeps_out_only_those_that_want_it_alone(tmp_path):
+    process = holder(tmp_path / "lock", "shared")
+    with (tmp_path / "lock").open("rb") as first, (tmp_path / "lock").open("rb") as second:
+        assert hold_lock(first, shared=True)
+        assert not hold_lock(second)
+    process.communicate("\n")

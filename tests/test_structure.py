@@ -53,6 +53,47 @@ def loaded_by(code):
     return set(done.stdout.split())
 
 
+POSIX_ONLY = {"fcntl", "grp", "posix", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+
+
+def imported_at_once(tree):
+    """Yield the modules that are imported when a module is: not those inside functions."""
+    waiting = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            waiting += ast.iter_child_nodes(node)
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import fcntl", True),
+        ("try:\n    from resource import getrusage\nexcept ImportError:\n    pass", True),
+        ("class A:\n    import pwd", True),
+        ("def f():\n    import fcntl", False),
+        ("import tty_like", False),
+    ],
+)
+def test_an_import_that_only_posix_has_is_found(source, found):
+    assert bool(POSIX_ONLY & set(imported_at_once(ast.parse(source)))) is found
+
+
+def test_modules_can_be_imported_where_there_is_no_posix():
+    paths = [*ROOT.rglob("*.py"), *(ROOT.parents[1] / "examples").glob("*.py")]
+    offenders = [
+        str(path)
+        for path in paths
+        if POSIX_ONLY & set(imported_at_once(ast.parse(path.read_text())))
+    ]
+    assert offenders == []
+    assert len(paths) > 100
+
+
 HEAVY = {"torch", "pandas", "sklearn", "matplotlib", "lightgbm", "pyarrow", "scipy"}
 
 

@@ -15,7 +15,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from unmix.errors import InputError
 from unmix.leftovers import remove_leftovers, temporary_path
@@ -27,6 +27,7 @@ __all__ = [
     "atomic_write_text",
     "check_writable",
     "explained_os_errors",
+    "hold_lock",
     "open_ordinary",
     "refuse_same_file",
     "sha256_of",
@@ -252,6 +253,40 @@ def refuse_same_file(
                     f"cannot write {output}: it is the file {given} that is read; choose another "
                     "name."
                 )
+
+
+def hold_lock(file: IO[Any], *, shared: bool = False) -> bool:
+    """
+    Lock an open file until it is closed, or until the process ends in whatever way.
+
+    Parameters
+    ----------
+    file : open file
+    shared : bool
+        Others may hold a shared lock as well. Windows knows no such lock of its own: there it is
+        held by one at a time.
+
+    Returns
+    -------
+    bool
+        False if another process holds it.
+    """
+    try:
+        if os.name == "posix":
+            import fcntl
+
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        else:
+            import msvcrt
+
+            windows: Any = msvcrt
+            windows.locking(file.fileno(), windows.LK_NBLCK, 1)
+    except OSError as error:
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            return False
+        raise
+    return True
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

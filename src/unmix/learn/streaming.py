@@ -30,7 +30,7 @@ from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, sca
 from unmix.data.tables import Table, naming, open_table, read_rows, scan_rows
 from unmix.data.wording import listed
 from unmix.errors import InputError
-from unmix.files import atomic_write_text
+from unmix.files import atomic_write_text, hold_lock
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.encoding import TableEncoder, TableSummary
 
@@ -106,14 +106,8 @@ def _refuse_other_folder(folder: Path) -> None:
 
 def _lock(file: Any, output: str | os.PathLike[str]) -> None:
     """Refuse a folder in which another process is at work; a killed one lets go of it."""
-    if os.name != "posix":
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(f"another fit is writing {output}; wait or choose another name") from None
+    if not hold_lock(file):
+        raise InputError(f"another fit is writing {output}; wait or choose another name")
 
 
 def _remove(folder: Path) -> None:

@@ -240,7 +240,7 @@ class _Run:
         self.deaths[worker.cell] += 1
         if self.deaths[worker.cell] >= MOST_DEATHS:
             why = f"its process died {MOST_DEATHS} times, with exit code {code}"
-            if code == -signal.SIGKILL:
+            if code == -getattr(signal, "SIGKILL", 9):  # Windows has no name for it
                 why += "; is memory short?"
             if worker.cell is None:
                 raise RuntimeError(f"a worker died at its start: {why}")

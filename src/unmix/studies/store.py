@@ -7,7 +7,6 @@ again; no process number is trusted. The store knows nothing of training.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import secrets
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from unmix.errors import InputError
-from unmix.files import atomic_write_text, explained_os_errors
+from unmix.files import atomic_write_text, explained_os_errors, hold_lock
 from unmix.studies.cell import Cell
 from unmix.studies.code_version import code_version
 from unmix.studies.run_text import EXPORTED, cell_key, cell_of, compact, line_of, row_of
@@ -117,7 +116,8 @@ class RunStore:
             path = self._lock_path(self._name)
             path.parent.mkdir(exist_ok=True)
             self._lock = path.open("wb")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not hold_lock(self._lock):
+                raise RuntimeError(f"another process holds {path}")
         with self._transaction():
             workers = self._open_runs()
             for cell in cells:
@@ -234,11 +234,10 @@ class RunStore:
         path = self._lock_path(worker)
         try:
             with path.open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if not hold_lock(lock, shared=True):
+                    return True
         except FileNotFoundError:
             return False
-        except BlockingIOError:
-            return True
         path.unlink(missing_ok=True)  # names are never used twice
         return False
 
