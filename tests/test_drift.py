@@ -9,10 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from exported_models import fitted, table
+from test_own_modules import edited
 from test_saved import GOLDEN
 from unmix import UnmixClassifier
 from unmix.assess.drift import DriftCount, stability_index
 from unmix.cli import main
+from unmix.errors import InputError
 
 
 @functools.lru_cache
@@ -221,3 +223,35 @@ def test_equal_counts_have_no_index_and_disjoint_ones_a_large_one():
     assert psi == pytest.approx(2 * (1 - 1 / 100.5 * 1) * np.log(200), rel=0.02)
     assert bound < psi
     assert stability_index(np.array([5, 0]), np.array([9, 0]), 0.01) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("columns", 0, "counts"), [1, 2]),
+        (("columns", 0, "counts", 0), -1),
+        (("columns", 0, "counts", 0), 0.5),
+        (("columns", 0, "edges", 0), 1e300),
+        (("columns", 0, "edges", 0), "a"),
+        (("columns", 0, "low"), None),
+        (("columns", 0, "high"), float("inf")),
+        (("columns", 0, "name"), "city"),
+        (("columns", 0, "name"), "nobody"),
+        (("columns", 3, "counts"), [1, 1, 1]),
+        (("scores",), []),
+        (("scores", 0, "name"), "other"),
+        (("columns",), {"a": 1}),
+    ],
+)
+def test_a_summary_that_makes_no_sense_is_refused(tmp_path, path, value):
+    model().save(tmp_path / "model")
+
+    def change(state):
+        entry = state["training"]
+        for key in path[:-1]:
+            entry = entry[key]
+        entry[path[-1]] = value
+
+    edited(tmp_path / "model", change)
+    with pytest.raises(InputError, match="not a model that this version can read"):
+        UnmixClassifier.load(tmp_path / "model")

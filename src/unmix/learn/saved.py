@@ -315,7 +315,9 @@ def _rebuild(
     clf.target_prior_ = numbers(state, "target_prior", (len(classes),))
     clf.encoder_ = _encoder(state["encoder"])
     seen = state.get("training")  # older folders have none
-    clf.training_summary_ = None if seen is None else TrainingSummary.from_dict(seen)
+    clf.training_summary_ = None
+    if seen is not None:
+        clf.training_summary_ = TrainingSummary.from_dict(seen, clf.encoder_, classes)
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
         clf.feature_names_in_ = np.array(clf.encoder_.columns, dtype=object)

@@ -35,7 +35,7 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-MOST_ROWS, MOST_IMAGES = 20_000, 2_000
+MOST_ROWS, MOST_IMAGES = 20_000, 2_000  # that are counted
 DECILES = np.arange(1, 10) / 10
 
 
@@ -54,13 +54,15 @@ class Distribution:
     high: float | None = None
 
     def __post_init__(self) -> None:
-        if len(self.counts) < 2 or min(self.counts) < 0 or sum(self.counts) == 0:
-            raise ValueError(f"the distribution of {self.name!r} has counts {self.counts}")
+        numbers = (*self.edges, *(end for end in (self.low, self.high) if end is not None))
+        if not np.isfinite(numbers).all() or (self.low is None) != (self.high is None):
+            raise ValueError(f"the distribution of {self.name!r} has numbers that are none")
+        if len(self.counts) < 2 or min(self.counts) < 0 or not 0 < sum(self.counts) <= MOST_ROWS:
+            raise ValueError(f"the distribution of {self.name!r} has counts that are none")
         if self.low is None:
             return
-        steps = np.diff([min(self.edges, default=0.0), *self.edges])
-        if len(self.counts) != len(self.edges) + 2 or not (steps >= 0).all():
-            raise ValueError(f"the distribution of {self.name!r} has edges {self.edges}")
+        if len(self.counts) != len(self.edges) + 2 or (np.diff(self.edges) <= 0).any():
+            raise ValueError(f"the distribution of {self.name!r} has edges that are none")
 
     @property
     def rows(self) -> int:
@@ -110,9 +112,19 @@ class TrainingSummary:
         }
 
     @classmethod
-    def from_dict(cls, state: dict[str, Any]) -> TrainingSummary:
-        """Return what `to_dict` described, or raise ValueError, TypeError or KeyError."""
-        return cls(*(tuple(map(_restored, state[key])) for key in ("columns", "scores")))
+    def from_dict(cls, state: dict[str, Any], encoder: Any, classes: Array) -> TrainingSummary:
+        """Return what `to_dict` described; ValueError, TypeError or KeyError if it is none."""
+        found = cls(*(tuple(map(_restored, state[key])) for key in ("columns", "scores")))
+        if [score.name for score in found.scores] != score_names(classes)[:-1]:
+            raise ValueError("the summary of training has scores of other classes")
+        columns = {c.name: c for c in getattr(encoder, "summaries", ())}
+        for seen in found.columns:
+            column = columns.pop(seen.name)  # KeyError: unknown, or there twice
+            category = isinstance(column, CategoryColumn)
+            cells = len(column.categories) + 2 if category else len(seen.counts)
+            if category != (seen.low is None) or len(seen.counts) != cells:
+                raise ValueError(f"the summary of {seen.name!r} is that of another column")
+        return found
 
 
 def class_log_odds(logits: Array) -> Array:
@@ -166,8 +178,10 @@ def _of_numbers(name: str, values: Array) -> Distribution:
 
 def _restored(state: dict[str, Any]) -> Distribution:
     """Return a distribution from its JSON values."""
-    ends = (None if state[key] is None else float(state[key]) for key in ("low", "high"))
-    edges, counts = (
-        tuple(map(kind, state[key])) for kind, key in ((float, "edges"), (int, "counts"))
-    )
-    return Distribution(str(state["name"]), edges, counts, *ends)  # type: ignore[arg-type]
+    edges, counts, ends = state["edges"], state["counts"], (state["low"], state["high"])
+    given = [*edges, *(end for end in ends if end is not None)]
+    if not all(type(number) in (int, float) for number in given):
+        raise TypeError("a number of the summary of training is none")
+    if not all(type(count) is int for count in counts) or not isinstance(state["name"], str):
+        raise TypeError("a count of the summary of training is none")
+    return Distribution(state["name"], tuple(edges), tuple(counts), *ends)
