@@ -92,7 +92,7 @@ def test_fit_prints_its_judgement_and_writes_model_and_report(place):
     assert lines[-1].endswith(f"(open {place}/model/report.html)")
     names = {"manifest.json", "model.json", "report.html", "weights.safetensors"}
     assert {path.name for path in (place / "model").iterdir()} == names
-    assert lines[1] in (place / "model" / "report.html").read_text(encoding="utf-8")
+    assert lines[2] in (place / "model" / "report.html").read_text(encoding="utf-8")
 
 
 def test_fit_json_from_parquet_has_the_promised_keys_and_the_same_model(place, tmp_path):
