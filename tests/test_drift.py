@@ -203,7 +203,7 @@ def test_predict_tells_drift_in_words_and_in_json(tmp_path, monkeypatch, known_s
     clf.save("model")
     x = x.assign(income=x["income"].where(np.arange(len(x)) % 8 > 0, 1e6), region=sets)
     x.to_csv("new.csv", index=False)
-    words = ["predict", "model", "new.csv", "-o", "scored.csv"]
+    words = ["predict", "model", "new.csv", "-o", "scored.csv", "--overwrite"]
     words += ["--sets", "region"] if known_sets else []
     told = CliRunner().invoke(main, words)
     assert told.exit_code == 0, told.output

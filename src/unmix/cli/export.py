@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from unmix.cli.group import main, target_of, target_option
+from unmix.cli.group import check_output, main, overwrite_option, target_of, target_option, tell
 from unmix.errors import InputError
 
 
@@ -13,6 +13,7 @@ from unmix.errors import InputError
 @click.option("-o", "--output", type=click.Path(), help="File to write: .onnx or .sql.")
 @click.option("--sql", is_flag=True, help="A SELECT instead of ONNX; printed without -o.")
 @target_option
+@overwrite_option
 @click.option("--table", metavar="NAME", help="SQL: the table with the rows. [default: rows]")
 @click.option("--keep", multiple=True, help="SQL: column to put before the scores, such as an id.")
 @click.option(
@@ -23,6 +24,7 @@ def export(
     output: str | None,
     sql: bool,
     target_prior: float | dict[str, float] | None,
+    overwrite: bool,
     table: str | None,
     keep: tuple[str, ...],
     dialect: str | None,
@@ -43,6 +45,7 @@ def export(
         raise InputError(f"--sql writes a file that ends in .sql; got {output}")
     if not sql and (table or keep or dialect):
         raise InputError("--table, --keep and --dialect are for --sql")
+    check_output(output, overwrite)
     clf = UnmixClassifier.load(model)
     if target_prior is not None:
         clf.retarget(target_of(target_prior, clf.classes_))
@@ -51,4 +54,4 @@ def export(
         click.echo(sql_query(clf, keep=keep, **options), nl=False)
         return
     export_model(clf, output, keep=keep, **options)
-    click.echo(f"model written: {output}")
+    tell(f"model written: {output}")
