@@ -174,7 +174,15 @@ def test_the_command_predicts_for_known_sets_and_by_a_threshold(tmp_path):
 
     def predicted(*options):
         out = tmp_path / "scored.csv"
-        args = ["predict", str(tmp_path / "model"), str(rows), "-o", str(out), *options]
+        args = [
+            "predict",
+            str(tmp_path / "model"),
+            str(rows),
+            "-o",
+            str(out),
+            "--overwrite",
+            *options,
+        ]
         done = CliRunner().invoke(main, args)
         return done, pd.read_csv(out) if done.exit_code == 0 else None
 
