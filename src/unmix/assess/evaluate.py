@@ -96,6 +96,8 @@ class Evaluation:
     model_based : ModelBased or None
         What the model's own probabilities promise, beside the rivals that use no features; of a
         fitted classifier only.
+    grouping : str
+        Of several groupings of the same rows, the one whose sets told the rates.
     """
 
     rows: int
@@ -115,6 +117,7 @@ class Evaluation:
     method: str
     labeled: LabeledMetrics | None
     model_based: ModelBased | None = None
+    grouping: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON; nan becomes None."""

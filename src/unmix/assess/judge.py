@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from unmix.assess.diagnose import Diagnosis, diagnose
+from unmix.assess.diagnose import Diagnosis
+from unmix.assess.diagnose_groupings import diagnose_groupings
 from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.assess.evaluate import Evaluation, evaluate
+from unmix.assess.evaluate_groupings import join_evaluations
 from unmix.assess.model_based import ModelBased, model_based
-from unmix.core.assumptions import Assumption
-from unmix.data.priors import Priors, match_sets
+from unmix.core.assumptions import Assumption, shares_of_rows
+from unmix.core.groupings import row_copies
+from unmix.data.grouped_priors import GroupedPriors, find_sets
+from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.choose import BASELINE, LEAST_SETS, Gain, hides_sets
 from unmix.learn.estimator import SetClassifier, class_probabilities
@@ -137,8 +141,8 @@ def evaluate_classifier(
     labels : array, shape (n,), optional
         Classes of the rows, if the user has them: for comparison only.
     """
-    priors = _priors_of(clf) if priors is None else clf.in_class_order(priors)
-    set_index, used = match_sets(sets, priors, unused="drop")
+    priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
+    set_index, used = find_sets(sets, priors, unused="drop")
     priors = priors.keep(used)
     return _evaluate(clf, X, set_index, priors, labels)
 
@@ -147,6 +151,8 @@ def _evaluate(
     clf: SetClassifier, X: Any, set_index: Array, priors: Priors, labels: Any
 ) -> Evaluation:
     """Evaluate a classifier on rows whose sets were found among those of the priors."""
+    if isinstance(priors, GroupedPriors):
+        return _evaluate_groupings(clf, X, set_index, priors, labels)
     used = priors.set_ids
     logits = clf.decision_function(X)
     if len(set_index) != len(logits):
@@ -178,29 +184,58 @@ def _evaluate(
     return replace(result, calibration=calibration)
 
 
+def _evaluate_groupings(
+    clf: SetClassifier, X: Any, set_index: Array, priors: GroupedPriors, labels: Any
+) -> Evaluation:
+    """Evaluate a classifier by each grouping of the rows, and put the evaluations together."""
+    found, columns = [], []
+    for g, name in enumerate(priors.columns):
+        rows = np.flatnonzero(set_index[:, g] >= 0)
+        if not len(rows):
+            continue
+        present, index = np.unique(set_index[rows, g], return_inverse=True)
+        shares = priors.set_priors.take(present).grouped(None)
+        errors = priors.standard_errors
+        ids = tuple(priors.set_ids[j] for j in present)
+        with suppress(IdentifiabilityError):  # another grouping may tell the classes apart
+            own = Priors(
+                ids, shares, priors.classes, None if errors is None else errors[present], name
+            )
+            part = X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
+            of_rows = None if labels is None else np.asarray(labels)[rows]
+            found.append(_evaluate(clf, part, index, own, of_rows))
+            columns.append(name)
+    if not found:
+        raise IdentifiabilityError("the sets of no grouping tell the classes apart")
+    joined = join_evaluations(found, columns)
+    return replace(joined, model_based=_model_based(clf, X, set_index, priors, labels))
+
+
 def _model_based(
     clf: SetClassifier, X: Any, set_index: Array, priors: Priors, labels: Any
 ) -> ModelBased:
     """Put what the model promises of these rows beside the rivals that use no features."""
     base, assumption = clf.learner_.base_prior, clf.method_row_.assumption
-    logits, shares = clf.logits_at(X, base), priors.set_priors.matrix
+    logits = clf.logits_at(X, base)
+    of_rows = shares_of_rows(set_index, priors.set_priors)
     # Rivals know the share of these rows, so that the model is told it too where it has a prior.
-    average = shares[set_index].mean(axis=0)
+    average = of_rows.mean(axis=0)
     moved = move_logits(logits, base, average) if assumption.at_target else logits
     return model_based(
         class_probabilities(moved, clf.learner_.tau),
         clf.probabilities_in_sets(logits, set_index, priors),
-        shares,
-        set_index,
+        of_rows,
+        np.arange(len(of_rows)),
         None if labels is None else _label_codes(clf, labels),
     )
 
 
 def diagnose_classifier(clf: SetClassifier) -> Diagnosis:
     """Diagnose the sets that a classifier was trained on."""
-    return diagnose(
+    return diagnose_groupings(
         clf.shares_,
         clf.set_sizes_,
+        clf.groupings_,
         set_ids=[str(i) for i in clf.set_ids_],
         prior_errors=clf.prior_errors_,
         target_prior=clf.target_prior_,
@@ -223,8 +258,8 @@ def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = 
     if held_out:
         # A few rows may come from sets that are too alike.
         with suppress(IdentifiabilityError):
-            priors = _priors_of(clf)
-            set_index, used = match_sets(sets, priors, unused="drop")
+            priors = clf.priors_of_training()
+            set_index, used = find_sets(sets, priors, unused="drop")
             priors = priors.keep(used)
             evaluation = _evaluate(clf, X, set_index, priors, labels)
             histograms = _histograms(clf, X, set_index, priors)
@@ -250,11 +285,6 @@ def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = 
         histograms=histograms,
         history=tuple(clf.history_),
     )
-
-
-def _priors_of(clf: SetClassifier) -> Priors:
-    """Return the stated priors of training."""
-    return Priors(clf.set_ids_, clf.shares_, source="the model")
 
 
 def _target(clf: SetClassifier) -> Any:
@@ -293,7 +323,8 @@ def _histograms(
     clf: SetClassifier, X: Any, set_index: Array, priors: Priors
 ) -> tuple[ScoreHistogram, ...]:
     """Count predicted probabilities in bins, set by set; all sets have rows."""
-    probability, ids = clf.predict_proba(X)[:, -1], priors.set_ids
+    rows, set_index = row_copies(set_index)
+    probability, ids = clf.predict_proba(X)[rows, -1], priors.set_ids
     bins = np.minimum((probability * NUM_BINS).astype(int), NUM_BINS - 1)
     cells = np.bincount(set_index * NUM_BINS + bins, minlength=len(ids) * NUM_BINS)
     counts = cells.reshape(len(ids), NUM_BINS)

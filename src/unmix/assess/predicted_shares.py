@@ -6,12 +6,14 @@ Finds out which sets are known and what makes a group; `unmix.assess.prevalence`
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from unmix.assess.prevalence import Prevalence, prevalence
+from unmix.data.grouped_priors import is_grouped, set_name
 from unmix.data.priors import Priors, factor_ids, match_sets
 from unmix.errors import InputError
 from unmix.learn.estimator import SetClassifier
@@ -67,6 +69,13 @@ def prevalence_of_logits(
     confidence: float = 0.95,
 ) -> Prevalence:
     """Do the same for logits (n,) or (n, K), and resampled ones, at the learner's base prior."""
+    if set_priors is None and getattr(sets, "name", None) in clf.groupings_:
+        sets = sets.to_frame()
+    if is_grouped(sets) and len(sets.columns) == 1 and not clf.groupings_:
+        sets = sets.iloc[:, 0]
+    if is_grouped(sets):
+        options = {"by": by, "set_priors": set_priors, "confidence": confidence}
+        return _of_groupings(clf, logits, resampled, sets, **options)
     if sets is None and by is None:
         raise InputError("say what the shares are by: sets, by, or both")
     groups = None if by is None else _groups(by)
@@ -102,10 +111,59 @@ def prevalence_of_logits(
     )
 
 
+def _of_groupings(
+    clf: SetClassifier, logits: Array, resampled: Array, sets: pd.DataFrame, **options: Any
+) -> Prevalence:
+    """Do it for the sets of several groupings; they are called as in training.
+
+    Without `by` each grouping is for itself. With it the rows of all known sets are told by the
+    shares of all: what the other groupings add to those of the first is held fixed.
+    """
+    named = [_named(sets.iloc[:, i]) for i in range(sets.shape[1])]
+    given = options["set_priors"]
+    if given is not None:
+        given = options["set_priors"] = clf.given_priors(given, sets)
+    if options["by"] is not None:
+        priors = clf.priors_of_training(refined=True) if given is None else given
+        place = {set_id: j for j, set_id in enumerate(priors.set_ids)}
+        index = np.stack(
+            [names.map(place).fillna(-1).to_numpy(np.int64) for names in named], axis=1
+        )
+        # A row that is in no known set has nothing to be told by.
+        known, base = clf.method_row_.assumption.known_set, clf.learner_.base_prior
+        first, inside = index[:, 0], index[:, 0] >= 0
+        others = known(logits, index, priors.set_priors.matrix, base) - logits
+        alone = known(logits[inside], first[inside], priors.set_priors.matrix, base)
+        others[inside] -= alone - logits[inside]
+        names = named[0].where(named[0].notna(), "no set")
+        return prevalence_of_logits(clf, logits + others, resampled + others, names, **options)
+    found = []
+    for names in named:
+        rows = names.notna().to_numpy()
+        if rows.any():
+            one = (logits[rows], resampled[:, rows], names[rows])
+            found.append(prevalence_of_logits(clf, *one, **options))
+    if not found:
+        raise InputError("no row has a set")
+    return replace(
+        found[0],
+        sets=tuple(entry for one in found for entry in one.sets),
+        by=("set",),
+        known_sets=sum(one.known_sets for one in found),
+    )
+
+
+def _named(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return the sets of one grouping by the names that they have among those of all."""
+    codes, values = pd.factorize(column)
+    names = [*(set_name(column.name, value) for value in values.tolist()), None]
+    return pd.Series(np.array(names, dtype=object)[codes], name="set")  # no name of a grouping
+
+
 def _known_shares(clf: SetClassifier, sets: Any, set_ids: list[Hashable], set_priors: Any) -> Array:
     """Return the shares of the sets that are known, nan for the others (m, K)."""
     if set_priors is None:
-        priors = Priors(clf.set_ids_, clf.learner_.set_priors, source="the model")
+        priors = clf.priors_of_training(refined=True)
     else:
         priors = clf.in_class_order(Priors.of(set_priors))
     place = {set_id: j for j, set_id in enumerate(priors.set_ids)}

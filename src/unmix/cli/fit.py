@@ -16,6 +16,7 @@ from unmix.cli.group import (
     json_option,
     main,
     priors_option,
+    rates_of,
     set_option,
     target_of,
     target_option,
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
 @json_option
 def diagnose(
     rows: str,
-    set_column: str,
-    priors_file: str,
+    set_columns: tuple[str, ...],
+    priors_files: tuple[str, ...],
     target_prior: float | dict[str, float] | None,
     as_json: bool,
     reading: dict[str, Any],
@@ -45,24 +46,27 @@ def diagnose(
     """Check before training whether these sets can work."""
     import numpy as np
 
-    from unmix.assess.diagnose import diagnose as diagnose_sets
-    from unmix.data.priors import UnratedRows, match_sets
-    from unmix.data.rates_file import read_rates
+    from unmix.assess.diagnose_groupings import diagnose_groupings
+    from unmix.core.groupings import set_rows
+    from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
+    from unmix.data.priors import UnratedRows
     from unmix.data.tables import scan_rows
 
-    priors = read_rates(priors_file, set_column, **reading)
+    priors = rates_of(set_columns, priors_files, reading)
     others = UnratedRows(priors)
     sizes = np.zeros(len(priors), dtype=np.int64)
-    for frame in scan_rows(rows, columns=[set_column], set_column=set_column):
-        rated = others.rated(frame[set_column].to_numpy())
-        named = frame[set_column] if rated is None else frame[set_column][rated]
-        set_index, _ = match_sets(named.to_numpy(), priors, unused="keep")
-        sizes += np.bincount(set_index, minlength=len(priors))
+    for frame in scan_rows(rows, **how_to_read(set_columns, set_columns)):
+        named = sets_in(frame, set_columns)
+        rated = others.rated(named)
+        named = named if rated is None else named[rated]
+        set_index, _ = find_sets(named, priors, unused="keep")
+        sizes += set_rows(set_index, len(priors))
     tell_left_out(str(others) if others.rows else "")
     priors = priors.resolved(sizes)
-    found = diagnose_sets(
+    found = diagnose_groupings(
         priors.set_priors,
         sizes,
+        set_columns,
         set_ids=[str(i) for i in priors.set_ids],
         prior_errors=priors.standard_errors,
         target_prior=target_of(target_prior, priors.classes or (0, 1)),
@@ -156,8 +160,8 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
 @json_option
 def fit(
     rows: str,
-    set_column: str,
-    priors_file: str,
+    set_columns: tuple[str, ...],
+    priors_files: tuple[str, ...],
     output: str,
     target_prior: float | dict[str, float] | None,
     model: str,
@@ -184,7 +188,6 @@ def fit(
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
     from unmix.data.priors import UnratedWarning
-    from unmix.data.rates_file import read_rates
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
     from unmix.learn.estimator import NotShownWarning
@@ -204,10 +207,10 @@ def fit(
     ):
         warnings.simplefilter("always", NotShownWarning)
         warnings.simplefilter("always", UnratedWarning)
-        priors = read_rates(priors_file, set_column, **reading)
+        priors = rates_of(set_columns, priors_files, reading)
         source = TableSource.open(
             rows,
-            set_column,
+            set_columns,
             priors,
             drop=drop,
             allow_unused=allow_unused_priors,

@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -22,6 +22,8 @@ from unmix.plugins import files_in_variable, load_file
 if TYPE_CHECKING:
     import pandas as pd
 
+    from unmix.data.priors import Priors
+
 __all__ = [
     "Stopped",
     "about_rows",
@@ -33,6 +35,7 @@ __all__ = [
     "main",
     "overwrite_option",
     "priors_option",
+    "rates_of",
     "set_option",
     "target_of",
     "target_option",
@@ -172,14 +175,44 @@ def main(debug: bool, files: tuple[str, ...]) -> None:
         load_file(file)
 
 
-set_option = click.option("--sets", "set_column", required=True, help="Column with the set id.")
+set_option = click.option(
+    "--sets",
+    "set_columns",
+    required=True,
+    multiple=True,
+    help="Column with the set id; repeat the option for several groupings of the same rows.",
+)
 priors_option = click.option(
     "--priors",
-    "priors_file",
+    "priors_files",
     required=True,
+    multiple=True,
     type=click.Path(),
-    help="Table with each set's share: CSV, Parquet or Excel.",
+    help="Table with each set's share: CSV, Parquet or Excel; one for each --sets, in their order.",
 )
+
+
+def rates_of(
+    set_columns: Sequence[str], priors_files: Sequence[str], reading: dict[str, Any]
+) -> Priors:
+    """Read the shares of the sets, of one grouping or several, as the options about rates say."""
+    from unmix.data.grouped_priors import grouped_priors
+    from unmix.data.rates_file import read_rates
+
+    if len(set_columns) != len(priors_files):
+        raise InputError(
+            f"there are {len(set_columns)} --sets and {len(priors_files)} --priors; give one table "
+            "of shares for each column of sets, in the same order"
+        )
+    if len(set(set_columns)) < len(set_columns):
+        raise InputError(f"--sets names column {set_columns[0]!r} more than once")
+    if len(set_columns) == 1:
+        read: Priors = read_rates(priors_files[0], set_columns[0], **reading)
+        return read
+    pairs = zip(set_columns, priors_files, strict=True)
+    return grouped_priors(
+        {name: read_rates(file, name, **reading) for name, file in pairs}, set_columns
+    )
 
 
 def _shares(ctx: Any, param: Any, value: str | None) -> float | dict[str, float] | None:

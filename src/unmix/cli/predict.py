@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +16,7 @@ from unmix.cli.group import (
     main,
     overwrite_option,
     priors_option,
+    rates_of,
     set_option,
     target_of,
     target_option,
@@ -48,12 +49,15 @@ MOST_SENTENCES = 5  # about drift
 )
 @click.option(
     "--sets",
-    "set_column",
-    help="Column with the set id: use the known shares of these sets.",
+    "set_columns",
+    multiple=True,
+    help="Column with the set id: use the known shares of these sets. Repeat it for several "
+    "groupings.",
 )
 @click.option(
     "--priors",
-    "priors_file",
+    "priors_files",
+    multiple=True,
     type=click.Path(),
     help="With --sets: newer shares, or those of sets that were not in training.",
 )
@@ -72,8 +76,8 @@ def predict(
     output: str,
     target_prior: float | dict[str, float] | None,
     keep: tuple[str, ...],
-    set_column: str | None,
-    priors_file: str | None,
+    set_columns: tuple[str, ...],
+    priors_files: tuple[str, ...],
     threshold: float | None,
     overwrite: bool,
     quote_formulas: bool,
@@ -88,19 +92,18 @@ def predict(
     from unmix.assess.drift import DriftCount
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
-    from unmix.data.rates_file import read_rates
     from unmix.data.row_writer import is_csv
     from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
     from unmix.learn.estimator import class_probabilities
     from unmix.learn.score_columns import score_columns, score_names
     from unmix.progress import progress_bar
 
-    check_output(output, overwrite, rows, priors_file)
+    check_output(output, overwrite, rows, *priors_files)
     clf = UnmixClassifier.load(model)
     if target_prior is not None:
         clf.retarget(target_of(target_prior, clf.classes_))
     _require_features(clf, rows)
-    _check_scoring(clf, target_prior, set_column, priors_file, threshold)
+    _check_scoring(clf, target_prior, set_columns, priors_files, threshold)
     table = open_table(rows)
     kept = list(table.columns if keep == ("all",) else dict.fromkeys(keep))
     for name in kept:
@@ -116,10 +119,10 @@ def predict(
     unseen: dict[str, tuple[int, str]] = {}
     total = count_rows(rows)
     known, priors, drift = None, None, DriftCount.of_table(clf, total or 0)
-    if set_column is not None:
-        if priors_file is not None:
-            priors = read_rates(priors_file, set_column, **reading)
-        known = _known_set_scores(clf, rows, set_column, priors, drift)
+    if set_columns:
+        if priors_files:
+            priors = rates_of(set_columns, priors_files, reading)
+        known = _known_set_scores(clf, rows, set_columns, priors, drift)
     with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
 
         def scored() -> Iterator[pd.DataFrame]:
@@ -181,8 +184,8 @@ def predict(
 def evaluate(
     model: str,
     rows: str,
-    set_column: str,
-    priors_file: str,
+    set_columns: tuple[str, ...],
+    priors_files: tuple[str, ...],
     label_column: str | None,
     as_json: bool,
     reading: dict[str, Any],
@@ -193,27 +196,27 @@ def evaluate(
     """
     from unmix.assess.judge import evaluate_classifier, rates_hold
     from unmix.classifier import UnmixClassifier
+    from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.priors import UnratedRows
-    from unmix.data.rates_file import read_rates
     from unmix.data.tables import read_rows
 
     clf = UnmixClassifier.load(model)
-    priors = read_rates(priors_file, set_column, **reading)
+    priors = rates_of(set_columns, priors_files, reading)
     _require_features(clf, rows)
     types = dict(clf.encoder_.dtypes)
     columns = list(types)
     if label_column is not None and label_column not in types:
         columns.append(label_column)
         types[label_column] = "str"
-    frame = read_rows(rows, columns=columns, set_column=set_column, dtypes=types)
+    frame = read_rows(rows, **how_to_read(columns, set_columns, types))
     others = UnratedRows(priors)
-    rated = others.rated(frame[set_column].to_numpy())
+    rated = others.rated(sets_in(frame, set_columns))
     if rated is not None:
         tell_left_out(str(others))
         frame = frame[rated]
     labels = None if label_column is None else frame[label_column]
-    with about_rows(rows, frame, priors_file):
-        features, sets = frame[clf.encoder_.columns], frame[set_column].to_numpy()
+    with about_rows(rows, frame, *priors_files):
+        features, sets = frame[clf.encoder_.columns], sets_in(frame, set_columns)
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
     hold = rates_hold(clf.method_row_.assumption, result)
     if as_json:
@@ -229,7 +232,12 @@ def evaluate(
 @main.command()
 @click.argument("model", type=click.Path())
 @click.argument("rows", type=click.Path())
-@click.option("--sets", "set_column", help="Column of ROWS that names the set of each row.")
+@click.option(
+    "--sets",
+    "set_columns",
+    multiple=True,
+    help="Column of ROWS that names the set of each row; repeat it for several groupings.",
+)
 @click.option(
     "--by",
     multiple=True,
@@ -238,7 +246,8 @@ def evaluate(
 )
 @click.option(
     "--priors",
-    "priors_file",
+    "priors_files",
+    multiple=True,
     type=click.Path(),
     help="Known shares of the sets in ROWS; with --by those of training if left out.",
 )
@@ -250,9 +259,9 @@ def evaluate(
 def prevalence(
     model: str,
     rows: str,
-    set_column: str | None,
+    set_columns: tuple[str, ...],
     by: tuple[str, ...],
-    priors_file: str | None,
+    priors_files: tuple[str, ...],
     output: str | None,
     overwrite: bool,
     quote_formulas: bool,
@@ -265,40 +274,39 @@ def prevalence(
 
     from unmix.assess.predicted_shares import prevalence_of_logits
     from unmix.classifier import UnmixClassifier
-    from unmix.data.rates_file import read_rates
+    from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.row_writer import write_rows
     from unmix.data.tables import column_names, scan_rows
     from unmix.data.wording import listed
 
-    if set_column is None and not by:
+    if not set_columns and not by:
         raise InputError("say what the shares are by: --sets COLUMN, --by COLUMN, or both")
-    if priors_file is not None and set_column is None:
+    if priors_files and not set_columns:
         raise InputError("--priors are the shares of sets: say with --sets which column names them")
-    check_output(output, overwrite, rows, priors_file)
+    check_output(output, overwrite, rows, *priors_files)
     clf = UnmixClassifier.load(model)
     _require_features(clf, rows)
     available = column_names(rows)
     for name in by:
         if name not in available:
             raise InputError(f"{rows} has no column {name!r} for --by; it has {listed(available)}")
-    priors = None
-    if priors_file is not None:
-        priors = read_rates(priors_file, set_column, **reading)
+    priors = rates_of(set_columns, priors_files, reading) if priors_files else None
     types = dict.fromkeys(by, "str") | dict(clf.encoder_.dtypes)
     logits, resampled, names, groups = [], [], [], []
-    for frame in scan_rows(rows, columns=list(types), set_column=set_column, dtypes=types):
+    how = how_to_read(list(types), set_columns, types)
+    for frame in scan_rows(rows, **how):
         with about_rows(rows, frame):
             features = frame[clf.encoder_.columns]
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             resampled.append(clf.resampled_logits(features))
-        if set_column is not None:
-            names.append(frame[set_column].to_numpy())
+        if set_columns:
+            names.append(pd.DataFrame(sets_in(frame, set_columns)))
         groups.append(frame[list(by)])
     result = prevalence_of_logits(
         clf,
         np.concatenate(logits),
         np.concatenate(resampled, axis=1),
-        pd.Series(np.concatenate(names), name=set_column) if set_column else None,
+        _joined(names, set_columns),
         by=pd.concat(groups, ignore_index=True) if by else None,
         set_priors=priors,
     )
@@ -337,14 +345,14 @@ def _require_features(clf: UnmixClassifier, rows: str) -> None:
 def _check_scoring(
     clf: UnmixClassifier,
     target_prior: Any,
-    set_column: str | None,
-    priors_file: str | None,
+    set_columns: tuple[str, ...],
+    priors_files: tuple[str, ...],
     threshold: float | None,
 ) -> None:
     """Refuse options that do not go together."""
-    if priors_file is not None and set_column is None:
+    if priors_files and not set_columns:
         raise InputError("--priors are the shares of sets: say with --sets which column names them")
-    if set_column is not None and target_prior is not None:
+    if set_columns and target_prior is not None:
         raise InputError(
             "--target-prior is for rows of sets that nobody knows, --sets for those of known sets; "
             "give one of them"
@@ -356,23 +364,38 @@ def _check_scoring(
 def _known_set_scores(
     clf: UnmixClassifier,
     rows: str,
-    set_column: str,
+    set_columns: Sequence[str],
     priors: Priors | None,
     drift: DriftCount,
 ) -> Any:
     """Return the probabilities (n, K) of rows of known sets: all at once, as sets are scattered."""
     import numpy as np
+    import pandas as pd
 
+    from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.tables import scan_rows
 
     types, logits, names = clf.encoder_.dtypes, [], []
-    for frame in scan_rows(rows, columns=list(types), set_column=set_column, dtypes=types):
+    for frame in scan_rows(rows, **how_to_read(list(types), set_columns, types)):
         with about_rows(rows, frame):
             features = frame[clf.encoder_.columns]
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             drift.add(features, logits[-1], clf.learner_.base_prior)
-        names.append(frame[set_column].to_numpy())
-    return clf.known_set_proba(np.concatenate(logits), np.concatenate(names), priors)
+        names.append(pd.DataFrame(sets_in(frame, set_columns)))
+    return clf.known_set_proba(np.concatenate(logits), _joined(names, set_columns), priors)
+
+
+def _joined(parts: list[pd.DataFrame], set_columns: Sequence[str]) -> Any:
+    """Return the sets of all rows: ids by the name of their column, a frame for several groupings.
+
+    None if there are none.
+    """
+    import pandas as pd
+
+    if not parts:
+        return None
+    frame = pd.concat(parts, ignore_index=True)
+    return frame if len(set_columns) > 1 else frame.iloc[:, 0].rename(set_columns[0])
 
 
 RATES = ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr")

@@ -13,11 +13,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from unmix.core.class_shares import ClassShares
+from unmix.core.groupings import set_rows
+from unmix.core.joint_offsets import add_joint_offsets
 from unmix.core.set_effects import (
     effect_size,
     inside_shares,
     known_set_offsets,
     new_set_probability,
+    set_offsets,
 )
 from unmix.core.share_density import (
     ShareResiduals,
@@ -45,6 +49,7 @@ __all__ = [
     "Assumption",
     "ShareEstimate",
     "assumption_named",
+    "shares_of_rows",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -72,9 +77,9 @@ ShareRule = Callable[[FloatArray, IntArray, int, FloatArray], tuple[FloatArray, 
 IntervalRule = Callable[[FloatArray, IntArray, int, FloatArray, float], tuple[FloatArray, ...]]
 
 
-# (logits, set_index, shares of the sets (m, K), prior of the logits (K,), variances of the stated
-# counts, rows of which the shares were counted (m,), tau) -> logits of the rows in sets with these
-# shares
+# (logits, set_index (n,) or (n, G), shares of the sets (m, K), prior of the logits (K,), variances
+# of the stated counts, rows of which the shares were counted (m,), tau) -> logits of the rows in
+# sets with these shares; of several groupings each has a tau of its own
 KnownSetRule = Callable[..., FloatArray]
 
 
@@ -233,7 +238,19 @@ def _at_own_prior(
     counted: IntArray | None = None,
     tau: float | None = None,
 ) -> FloatArray:
-    """Move each row to the class prior of its set: a shift by log(share / prior)."""
+    """Move each row to the class prior of its set: a shift by log(share / prior).
+
+    Of several groupings each has its factor in the odds of a row's class before its features are
+    seen, such that these odds meet the shares of all sets.
+    """
+    if set_index.ndim == 2:
+        start = np.broadcast_to(np.log(prior), (len(logits), len(prior)))
+        before = start[:, 1] - start[:, 0] if logits.ndim == 1 else start
+
+        def offsets(z: FloatArray, index: IntArray, sets: IntArray, _: int) -> FloatArray:
+            return set_offsets(z, index, shares[sets, 1] if z.ndim == 1 else shares[sets])
+
+        return np.asarray(logits + add_joint_offsets(before, set_index, offsets) - before)
     rows = np.bincount(set_index, minlength=len(shares)) if counted is None else counted
     shift = np.log(inside_shares(shares, rows)) - np.log(prior)  # (m, K)
     moved = shift[:, 1] - shift[:, 0] if logits.ndim == 1 else shift
@@ -250,10 +267,37 @@ def _with_own_effect(
     tau: float | None = None,
 ) -> FloatArray:
     """Add the expected effect of each set; effects are as large as these sets speak for, or tau."""
+    if set_index.ndim == 2:
+        return _with_own_effects(logits, set_index, shares, variances, counted)
     stated = shares[:, 1] if logits.ndim == 1 else shares
     scale = effect_size(logits, set_index, stated, variances) if tau is None else tau
     offsets = known_set_offsets(logits, set_index, stated, scale, variances, counted)
     return np.asarray(logits + offsets[set_index])
+
+
+def _with_own_effects(
+    logits: FloatArray,
+    set_index: IntArray,
+    shares: FloatArray,
+    variances: npt.ArrayLike,
+    counted: IntArray | None,
+) -> FloatArray:
+    """Add the expected effects of the sets of several groupings, found together.
+
+    How large those of a grouping are is told by its sets alone.
+    """
+    taus: dict[int, float] = {}
+    noise = np.broadcast_to(variances, shares.shape[: logits.ndim])
+
+    def effects(z: FloatArray, index: IntArray, sets: IntArray, grouping: int) -> FloatArray:
+        stated, own = (shares[sets, 1] if z.ndim == 1 else shares[sets]), noise[sets]
+        if grouping not in taus:
+            rows = set_index[:, grouping] >= 0
+            taus[grouping] = effect_size(logits[rows], index, stated, own)
+        rows_of = None if counted is None else counted[sets]
+        return known_set_offsets(z, index, stated, taus[grouping], own, rows_of)
+
+    return add_joint_offsets(logits, set_index, effects)
 
 
 def _by_set_effect(
@@ -316,6 +360,19 @@ SET_EFFECTS = replace(
     ),
 )
 ASSUMPTIONS = {row.name: row for row in (LABEL_SHIFT, COVARIATE_SHIFT, SET_EFFECTS)}
+
+
+def shares_of_rows(set_index: IntArray, shares: ClassShares) -> FloatArray:
+    """Return the class shares (n, K) that the sets of each row say, whatever its features.
+
+    Of several groupings: by the odds that meet the shares of all sets.
+    """
+    matrix = shares.matrix
+    if set_index.ndim == 1:
+        return np.asarray(matrix[set_index])
+    prior = shares.pooled(set_rows(set_index, len(matrix)))
+    flat = np.broadcast_to(np.log(prior), (len(set_index), len(prior)))
+    return new_set_probability(_at_own_prior(flat, set_index, matrix, prior), 0.0)
 
 
 def assumption_named(assumption: str | Assumption) -> Assumption:

@@ -73,6 +73,8 @@ class ClassShares(NDArrayOperatorsMixin):
         Theta. For shares of positives its columns are (1 - share, share).
     per_class : bool
         Whether one share per class was given, and not the share of positives alone.
+    grouping : array of integers, shape (m,), or None
+        Of several groupings of the same rows, that of each set, in order; None if there is one.
 
     Examples
     --------
@@ -80,6 +82,8 @@ class ClassShares(NDArrayOperatorsMixin):
     >>> shares.matrix.tolist(), shares.tolist()
     ([[0.75, 0.25], [0.5, 0.5]], [0.25, 0.5])
     """
+
+    grouping: npt.NDArray[np.int64] | None = None
 
     def __init__(
         self,
@@ -111,6 +115,7 @@ class ClassShares(NDArrayOperatorsMixin):
         """Return other shares (m, K) of the same classes, known to be right, shown alike."""
         other = ClassShares.__new__(ClassShares)
         other.matrix, other.per_class, other.precision = matrix, self.per_class, None
+        other.grouping = self.grouping
         return other
 
     def known(self, precision: SharePrecision | None) -> ClassShares:
@@ -122,13 +127,20 @@ class ClassShares(NDArrayOperatorsMixin):
     def take(self, sets: Any) -> ClassShares:
         """Return the shares of some of the sets, by index or mask."""
         precision = None if self.precision is None else self.precision.take(sets)
-        return self.with_matrix(self.matrix[sets]).known(precision)
+        taken = self.with_matrix(self.matrix[sets]).known(precision)
+        return taken if self.grouping is None else taken.grouped(self.grouping[sets])
 
     def of_positives(self) -> ClassShares:
         """Return the shares of two classes as those of the second; others as they are."""
         if self.num_classes != 2:
             return self
-        return ClassShares(self.matrix[:, 1], precision=self.precision)
+        return ClassShares(self.matrix[:, 1], precision=self.precision).grouped(self.grouping)
+
+    def grouped(self, grouping: npt.NDArray[np.int64] | None) -> ClassShares:
+        """Return the same shares as those of several groupings, the first grouping's sets first."""
+        other = self.with_matrix(self.matrix).known(self.precision)
+        other.grouping = grouping
+        return other
 
     @property
     def num_classes(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from unmix.core.groupings import added_over_groupings
 from unmix.core.transition import Transition, check_logits, class_logits
 from unmix.errors import InputError
 
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+@added_over_groupings
 def ssc_cross_entropy(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
     """Return -log p(set of the row | row), the cross-entropy SSC loss.
 
@@ -60,6 +62,7 @@ def ssc_cross_entropy(logits: Tensor, set_index: Tensor, transition: Transition)
     return _log_mixture(logits, transition.log_pooled) - own
 
 
+@added_over_groupings
 def ssc_cross_entropy_gradient(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
     """Return the derivative of `ssc_cross_entropy` by the logits, of their shape.
 
@@ -72,6 +75,7 @@ def ssc_cross_entropy_gradient(logits: Tensor, set_index: Tensor, transition: Tr
     return _mixture_posterior(logits, transition.log_pooled) - own
 
 
+@added_over_groupings
 def ssc_squared_error(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
     """Return sum_j (p(set j | row) - [row is in j])^2, the squared-error SSC loss.
 
@@ -97,6 +101,7 @@ def ssc_squared_error(logits: Tensor, set_index: Tensor, transition: Transition)
     return quadratic / pooled**2 - 2 * rho * own / pooled + 1
 
 
+@added_over_groupings
 def ssc_squared_error_gradient(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
     """Return the derivative of `ssc_squared_error` by the logits, of their shape."""
     _check(logits, set_index, transition)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from unmix.core.groupings import on_copies
 from unmix.core.losses import (
     ssc_cross_entropy,
     ssc_cross_entropy_gradient,
@@ -116,6 +117,7 @@ def mmc_risk(
     positive_1, positive_2 = scale * (1 - pi_2) * target, scale * (1 - pi_1) * target
     negative_1, negative_2 = scale * pi_2 * (1 - target), scale * pi_1 * (1 - target)
 
+    @on_copies
     def risk(logits: Tensor, set_index: Tensor) -> Tensor:
         check_logits(logits, transition)
         # (m,) rows of each set to expect in a batch of this size; empty sets are in no pair
@@ -143,6 +145,7 @@ def proportion_risk(transition: Transition) -> Risk:
     scale when a batch holds few sets.
     """
 
+    @on_copies
     def risk(logits: Tensor, set_index: Tensor) -> Tensor:
         probability = torch.softmax(class_logits(logits, transition), dim=-1)  # (n, K)
         present, position = torch.unique(set_index, return_inverse=True)

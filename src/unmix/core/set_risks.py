@@ -8,7 +8,8 @@ which a batch holds only some rows is known less well, and the likelihood knows 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from unmix.core.counts import count_hessian, count_nll, label_shift_counts
+from unmix.core.groupings import of_groupings
 from unmix.core.set_effects import best_effect_nll, effect_size, set_effect_hessian
 from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.core.transition import Transition, check_logits
@@ -28,7 +30,9 @@ IntArray = npt.NDArray[np.int64]
 
 
 class SetRisk(ABC):
-    """A risk of whole sets that knows its gradient.
+    """A risk of whole sets that knows its gradient: a sum over sets, divided by a number.
+
+    The sets may be those of several groupings of the same rows (`unmix.core.groupings`).
 
     Parameters
     ----------
@@ -39,6 +43,40 @@ class SetRisk(ABC):
         self.transition = transition
         self.shares = transition.prior_matrix.numpy(force=True)  # (m, K)
 
+    @cached_property
+    def parts(self) -> list[Self]:
+        """The same risk for the sets of each grouping by itself."""
+        return [self.of_part(part) for part in self.transition.parts]
+
+    def of_part(self, part: Transition) -> Self:
+        """Return the same risk for the sets of one grouping."""
+        return type(self)(part)
+
+    @abstractmethod
+    def sum_over_sets(
+        self, logits: FloatArray, set_index: IntArray
+    ) -> tuple[float, FloatArray, int]:
+        """Return the sum, its derivative by the logits, and the number of sets: of one grouping."""
+
+    @abstractmethod
+    def information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return a positive diagonal in the place of the Hessian of the sum: of one grouping."""
+
+    @abstractmethod
+    def divisor(self, num_sets: int, num_rows: int) -> int:
+        """Return what the sum over sets is divided by."""
+
+    def added(self, logits: FloatArray, set_index: IntArray) -> tuple[float, FloatArray, int]:
+        """Return `sum_over_sets` for any number of groupings: the sum over them."""
+        if set_index.ndim == 1:
+            return self.sum_over_sets(logits, set_index)
+        total, gradient, num_sets = 0.0, np.zeros_like(logits), 0
+        for rows, index, _, g in of_groupings(set_index, self.transition):
+            value, slope, sets = self.parts[g].sum_over_sets(logits[rows], index)
+            total, num_sets = total + value, num_sets + sets
+            gradient[rows] += slope
+        return total, gradient, num_sets
+
     def __call__(self, logits: Tensor, set_index: Tensor) -> Tensor:
         """Return the risk of a batch, with its gradient."""
         check_logits(logits, self.transition)
@@ -47,19 +85,26 @@ class SetRisk(ABC):
         risk: Tensor = _Known.apply(logits, torch.from_numpy(gradient), value)  # type: ignore[no-untyped-call]
         return risk
 
-    @abstractmethod
     def value_and_gradient(
         self, logits: FloatArray, set_index: IntArray
     ) -> tuple[float, FloatArray]:
         """Return the risk of rows and its derivative by their logits."""
+        total, gradient, num_sets = self.added(logits, set_index)
+        divisor = self.divisor(num_sets, len(logits))
+        return total / divisor, gradient / divisor
 
-    @abstractmethod
     def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return the derivative of the sum over sets by the logits, for boosting."""
+        return self.added(logits, set_index)[1]
 
-    @abstractmethod
     def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return a positive diagonal in the place of the Hessian, for boosting."""
+        if set_index.ndim == 1:
+            return self.information(logits, set_index)
+        total = np.zeros_like(logits)
+        for rows, index, _, g in of_groupings(set_index, self.transition):
+            total[rows] += self.parts[g].information(logits[rows], index)
+        return total
 
     def at_hand(self, set_index: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Return the sets that have rows, the number of each row's set among them, their rows."""
@@ -76,29 +121,39 @@ class SetEffectRisk(SetRisk):
     """The negative log density of the sets' shares where each set has an effect of its own.
 
     Formula: the mean over the sets of `unmix.core.set_effects.set_effect_nll` at the tau that suits
-    these sets best (so that the gradient is that of the minimum over tau).
+    these sets best (so that the gradient is that of the minimum over tau). Sets of one grouping may
+    differ more than those of another: each has its own tau.
     """
 
-    def value_and_gradient(
+    def sum_over_sets(
         self, logits: FloatArray, set_index: IntArray
-    ) -> tuple[float, FloatArray]:
-        """Return the risk of rows and its derivative by their logits."""
+    ) -> tuple[float, FloatArray, int]:
+        """Return the sum, its derivative by the logits, and the number of sets: of one grouping."""
         values, gradient, _ = best_effect_nll(*self._evidence(logits, set_index))
-        return float(values.mean()), gradient / len(values)
+        return float(values.sum()), gradient, len(values)
 
-    def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
-        """Return the derivative of the sum over sets by the logits, for boosting."""
-        return best_effect_nll(*self._evidence(logits, set_index))[1]
+    def divisor(self, num_sets: int, num_rows: int) -> int:
+        """Return the number of sets: their mean is taken."""
+        return num_sets
 
-    def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
-        """Return a positive diagonal in the place of the Hessian, for boosting."""
+    def information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return a positive diagonal in the place of the Hessian of the sum: of one grouping."""
         z, position, shares, variances = self._evidence(logits, set_index)
         tau = effect_size(z, position, shares, variances)
         return set_effect_hessian(z, position, shares, tau, variances)
 
     def tau(self, logits: FloatArray, set_index: IntArray) -> float:
-        """Return the standard deviation of the set effect that suits these rows best."""
-        return effect_size(*self._evidence(logits, set_index))
+        """Return the standard deviation of the set effect that suits these rows best.
+
+        Of several groupings that of the sum of their effects, which are independent.
+        """
+        if set_index.ndim == 1:
+            return effect_size(*self._evidence(logits, set_index))
+        found = [
+            self.parts[g].tau(logits[rows], index)
+            for rows, index, _, g in of_groupings(set_index, self.transition)
+        ]
+        return float(np.sqrt(np.sum(np.square(found))))
 
     def _evidence(
         self, logits: FloatArray, set_index: IntArray
@@ -126,13 +181,18 @@ class CountRisk(SetRisk):
     Noisy counts are restated for label shift (`label_shift_counts`): a rate alone then gives
     surrogate set classification, an exact count more.
 
+    The rows of one of several groupings may have other class shares than all together, if some rows
+    have no set in it. Its likelihood then takes the logits at the shares of its own rows.
+
     Parameters
     ----------
     transition : Transition
         Made from the rows of each set, not from their weights.
+    at : array, shape (K,), optional
+        The class prior at which logits come; the pooled prior if left out.
     """
 
-    def __init__(self, transition: Transition) -> None:
+    def __init__(self, transition: Transition, at: FloatArray | None = None) -> None:
         if transition.set_rows is None:
             raise InputError("the count of a set needs its number of rows: pass them as weights")
         super().__init__(transition)
@@ -141,24 +201,36 @@ class CountRisk(SetRisk):
         stated = transition.precision
         self.known: SharePrecision = stated or precision_by_counts(self.shares, self.rows)
         self.exact = self.known.exact  # (m,)
+        self.shift = np.zeros(len(self.pooled))  # (K,) added to logits
+        if at is not None:
+            self.shift = np.log(self.pooled) - np.log(at)
 
-    def value_and_gradient(
+    def of_part(self, part: Transition) -> CountRisk:
+        """Return the same risk for the sets of one grouping."""
+        return CountRisk(part, at=self.pooled)
+
+    def sum_over_sets(
         self, logits: FloatArray, set_index: IntArray
-    ) -> tuple[float, FloatArray]:
-        """Return the risk of rows and its derivative by their logits."""
+    ) -> tuple[float, FloatArray, int]:
+        """Return the sum, its derivative by the logits, and the number of sets: of one grouping."""
         position, counts, variances = self._evidence(logits, set_index)
-        values, gradient = count_nll(logits, position, counts, variances)
-        return float(values.sum()) / len(logits), gradient / len(logits)
+        values, gradient = count_nll(self._shifted(logits), position, counts, variances)
+        return float(values.sum()), gradient, len(values)
 
-    def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
-        """Return the derivative of the sum over sets by the logits, for boosting."""
-        position, counts, variances = self._evidence(logits, set_index)
-        return count_nll(logits, position, counts, variances)[1]
+    def divisor(self, num_sets: int, num_rows: int) -> int:
+        """Return the number of rows: the risk is per row."""
+        return num_rows
 
-    def row_information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
-        """Return a positive diagonal in the place of the Hessian, for boosting."""
+    def information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return a positive diagonal in the place of the Hessian of the sum: of one grouping."""
         position, counts, variances = self._evidence(logits, set_index)
-        return count_hessian(logits, position, counts, variances)
+        return count_hessian(self._shifted(logits), position, counts, variances)
+
+    def _shifted(self, logits: FloatArray) -> FloatArray:
+        """Return logits at the pooled prior."""
+        if not self.shift.any():
+            return logits
+        return logits + (self.shift[1] - self.shift[0] if logits.ndim == 1 else self.shift)
 
     def _evidence(
         self, logits: FloatArray, set_index: IntArray

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,8 @@ class Transition:
         The set weights as they were given: the rows of each set, if these were given.
     precision : SharePrecision or None
         How well the set priors are known, if that was said.
+    grouping : array of integers, shape (m,), or None
+        Of several groupings of the same rows (`unmix.core.groupings`), that of each set.
 
     Notes
     -----
@@ -68,6 +71,7 @@ class Transition:
 
     set_rows: Tensor | None = None
     precision: SharePrecision | None = None
+    grouping: np.ndarray[Any, np.dtype[np.int64]] | None = None
 
     def __init__(
         self,
@@ -85,14 +89,18 @@ class Transition:
         target = pooled if target_prior is None else check_prior(target_prior, shares.num_classes)
         self._store(*(torch.from_numpy(array) for array in (theta, weights, target)))
         self.precision = shares.precision
+        self.grouping = shares.grouping
         if set_weights is not None:
             self.set_rows = torch.as_tensor(set_weights).double()
 
     @classmethod
-    def unchecked(cls, prior_matrix: Tensor, set_weights: Tensor, target: Tensor) -> Transition:
+    def unchecked(
+        cls, prior_matrix: Tensor, set_weights: Tensor, target: Tensor, grouping: Any = None
+    ) -> Transition:
         """Build from tensors as they are, keeping their gradients: for priors that are learned."""
         self = cls.__new__(cls)
         self._store(prior_matrix, set_weights, target)
+        self.grouping = grouping
         return self
 
     def _store(self, theta: Tensor, weights: Tensor, target: Tensor) -> None:
@@ -106,6 +114,30 @@ class Transition:
         self.log_joint = self.log_sets + self.log_weights[:, None]  # (m, K)
 
     @cached_property
+    def firsts(self) -> list[int]:
+        """The number of the first set of each grouping."""
+        if self.grouping is None:
+            return [0]
+        return np.flatnonzero(np.diff(self.grouping, prepend=-1)).tolist()
+
+    @cached_property
+    def parts(self) -> list[Transition]:
+        """What the sets of each grouping define by themselves, at the same target prior."""
+        if self.grouping is None:
+            return [self]
+        parts = []
+        for first, end in pairwise([*self.firsts, self.num_sets]):
+            weights = self.set_weights[first:end]
+            total = weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+            part = Transition.unchecked(self.prior_matrix[first:end], weights / total, self.target)
+            if self.set_rows is not None:
+                part.set_rows = self.set_rows[first:end]
+            if self.precision is not None:
+                part.precision = self.precision.take(slice(first, end))
+            parts.append(part)
+        return parts
+
+    @cached_property
     def set_quadratic(self) -> Tensor:
         """Theta' diag(rho^2) Theta, (K, K): the three sums A, B, C of the squared error."""
         weighted = self.prior_matrix * self.set_weights[:, None]
@@ -113,14 +145,17 @@ class Transition:
 
     def to(self, device: torch.device | str) -> Transition:
         """Return the same transition on another device."""
-        moved = (t.to(device) for t in (self.prior_matrix, self.set_weights, self.target))
-        other = Transition.unchecked(*moved)
+        theta, weights, target = (
+            t.to(device) for t in (self.prior_matrix, self.set_weights, self.target)
+        )
+        other = Transition.unchecked(theta, weights, target, self.grouping)
         other.set_rows, other.precision = self.set_rows, self.precision
         return other
 
     def retarget(self, target_prior: Any) -> Transition:
         """Return the same sets with another target prior."""
-        return Transition(self.set_priors, self.set_weights, target_prior)
+        shares = ClassShares(self.set_priors).grouped(self.grouping)
+        return Transition(shares, self.set_weights, target_prior)
 
     def __repr__(self) -> str:
         return (

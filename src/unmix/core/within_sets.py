@@ -22,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from unmix.core.groupings import row_copies
+from unmix.core.joint_offsets import add_joint_offsets
 from unmix.core.set_effects import mean_offsets
 from unmix.core.simplex import set_sums
 from unmix.core.tilts import log_sums
@@ -78,7 +80,7 @@ def tempered_logits(
     Parameters
     ----------
     logits : (n,) or (n, K)
-    set_index : (n,)
+    set_index : (n,), or (n, G) for several groupings: then the means of all sets stay
     num_sets : int
     trust : float
         1: as they are; 0: all rows of a set alike.
@@ -91,8 +93,13 @@ def tempered_logits(
     if trust == 1.0:
         return z
     q = expit(z) if z.ndim == 1 else log_sums(z)[1]
-    rows = np.maximum(np.bincount(index, minlength=num_sets), 1)
-    sums = set_sums(q, index, num_sets)
+    copies, own_set = row_copies(index)
+    rows = np.maximum(np.bincount(own_set, minlength=num_sets), 1)
+    sums = set_sums(q[copies], own_set, num_sets)
     means = np.clip(sums / (rows if z.ndim == 1 else rows[:, None]), LEAST_SHARE, 1 - LEAST_SHARE)
     flat = trust * z
+    if index.ndim == 2:
+        return add_joint_offsets(
+            flat, index, lambda z, own, sets, _: mean_offsets(z, own, means[sets])
+        )
     return np.asarray(flat + mean_offsets(flat, index, means)[index])

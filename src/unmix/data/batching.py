@@ -2,15 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["SETS_PER_BATCH", "BatchBy", "batch_edges", "row_order"]
+__all__ = ["SETS_PER_BATCH", "BatchBy", "batch_edges", "batches_of", "row_order"]
 
 Array = np.ndarray[Any, Any]
 BatchBy = Literal["rows", "sets", "whole sets"]
 SETS_PER_BATCH = 8
+
+
+def batches_of(
+    set_index: Array,
+    batch_size: int,
+    batches: int,
+    rng: np.random.Generator,
+    by: BatchBy,
+    epoch: int = 0,
+    first: int = 0,
+) -> Iterator[tuple[Array, Array]]:
+    """Yield the rows of each batch of an epoch, and their sets.
+
+    Of several groupings a batch of 'rows' holds rows with all their sets. For risks that want many
+    rows of a set, or all, the groupings take turns: a batch holds sets of one of them, and its rows
+    lie in no set of the others.
+
+    Parameters
+    ----------
+    set_index : array of integers, shape (n,) or (n, G)
+    batch_size, batches : int
+        Rows in a batch, about, and batches in an epoch.
+    rng : Generator
+    by : BatchBy
+    epoch : int
+        Which grouping comes first.
+    first : int
+        Leave out the batches before this one.
+    """
+    if set_index.ndim == 1 or by == "rows":
+        column = set_index if set_index.ndim == 1 else set_index[:, 0] + 1  # -1 is one more
+        order = row_order(column, batch_size, rng, by=by)
+        edges = batch_edges(column[order], batches, by=by)
+        for b in range(first, batches):
+            rows = order[edges[b] : edges[b + 1]]
+            yield rows, set_index[rows]
+        return
+    turns = []
+    for column in set_index.T:
+        inside = np.flatnonzero(column >= 0)
+        order = inside[row_order(column[inside], batch_size, rng, by=by)] if len(inside) else inside
+        turns.append((order, batch_edges(column[order], batches, by=by)))
+    for b in range(first, batches):
+        g = (b + epoch) % len(turns)
+        order, edges = turns[g]
+        rows = order[edges[b] : edges[b + 1]]
+        own = np.full((len(rows), set_index.shape[1]), -1, dtype=set_index.dtype)
+        own[:, g] = set_index[rows, g]
+        yield rows, own
 
 
 def row_order(

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from unmix.core.class_shares import ClassShares, check_identifiable, share_problems
+from unmix.core.groupings import set_rows
 from unmix.core.share_precision import SharePrecision
 from unmix.data.rate_statement import RateStatement
 from unmix.data.wording import listed, quoted
@@ -237,7 +238,7 @@ class Priors:
         """
         if self.standard_errors is None:
             return 0.0
-        rows = np.bincount(set_index, minlength=len(self))
+        rows = set_rows(set_index, len(self))
         shares = self.set_priors.matrix[:, 1] if ndim == 1 else self.set_priors.matrix
         unknown = np.full(len(self), np.inf)
         return SharePrecision(unknown, self.standard_errors).error_variances(rows, shares)

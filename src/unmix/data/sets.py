@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from unmix.core.class_shares import ClassShares
+from unmix.core.groupings import set_rows
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 
@@ -26,8 +27,9 @@ class UnlabeledSets:
     ----------
     x : array, shape (n, ...)
         Rows of all sets. Bytes (uint8) are pixels and are scaled to [0, 1] when they are used.
-    set_index : array of integers, shape (n,)
-        Which set each row lies in, 0 to m - 1.
+    set_index : array of integers, shape (n,) or (n, G)
+        Which set each row lies in, 0 to m - 1. Of several groupings of the rows a column for each,
+        with -1 where a row lies in no set (`unmix.core.groupings`).
     set_priors : ClassShares, or array of shape (m,) or (m, K)
         Kept as `ClassShares`.
     target_prior : float or array, shape (K,)
@@ -49,14 +51,16 @@ class UnlabeledSets:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "set_priors", ClassShares.of(self.set_priors))
-        if self.set_index.shape != (len(self.x),):
+        grouped = self.set_priors.grouping is not None
+        if self.set_index.shape[:1] != (len(self.x),) or self.set_index.ndim != 1 + grouped:
             raise InputError(
                 f"set_index must have one entry per row: {len(self.x)} rows, "
                 f"set_index of shape {self.set_index.shape}"
             )
         if len(self.x) == 0:
             raise InputError("there are no rows")
-        low, high = int(self.set_index.min()), int(self.set_index.max())
+        own = self.set_index.max(axis=1) if grouped else self.set_index
+        low, high = int(own.min()), int(own.max())
         if low < 0 or high >= len(self.set_priors):
             raise InputError(
                 f"set_index must lie in 0..{len(self.set_priors) - 1}; got {low}..{high}"
@@ -87,7 +91,7 @@ class UnlabeledSets:
     @cached_property
     def set_sizes(self) -> Array:
         """Rows in each set, shape (m,)."""
-        return np.bincount(self.set_index, minlength=self.num_sets)
+        return set_rows(self.set_index, self.num_sets)
 
     @cached_property
     def transition(self) -> Transition:
@@ -104,8 +108,24 @@ class UnlabeledSets:
         source = None if self.source is None else self.source[chosen]
         return replace(self, x=self.x[chosen], set_index=self.set_index[chosen], source=source)
 
+    def rows_of_sets(self, chosen: Array) -> Array:
+        """Return which rows lie in one of some sets, as a mask of shape (n,)."""
+        inside = np.isin(self.set_index, chosen)
+        return np.asarray(inside if inside.ndim == 1 else inside.any(axis=1))
+
+    def keep_sets(self, chosen: Array) -> UnlabeledSets:
+        """Return the rows of some sets, which then lie in no other set of any grouping."""
+        if self.set_index.ndim == 1:
+            return self.rows(self.rows_of_sets(chosen))
+        index = np.where(np.isin(self.set_index, chosen), self.set_index, -1)
+        rows = self.rows_of_sets(chosen)
+        return replace(self.rows(rows), set_index=index[rows])
+
     def take_sets(self, chosen: Array) -> UnlabeledSets:
-        """Return the chosen sets, with all their rows; one that is named twice is two sets."""
+        """Return the chosen sets, with all their rows; one that is named twice is two sets.
+
+        For one grouping only: in another their rows would make up other sets.
+        """
         sizes = self.set_sizes[chosen]
         index = np.repeat(np.arange(len(chosen)), sizes)
         inside = np.arange(len(index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
@@ -132,8 +152,13 @@ class UnlabeledSets:
 
 
 def held_out_rows(set_index: Array, share: float, rng: np.random.Generator) -> Array:
-    """Choose the same share of the rows of each set at random, as a mask of shape (n,)."""
+    """Choose the same share of the rows of each set at random, as a mask of shape (n,).
+
+    Of several groupings that is done by the first, where rows without a set are one more.
+    """
     _check_share(share)
+    if set_index.ndim == 2:
+        set_index = np.unique(set_index[:, 0], return_inverse=True)[1]
     sizes = np.bincount(set_index)
     order = np.argsort(set_index + rng.random(len(set_index)), kind="stable")
     rank = np.empty(len(set_index), dtype=np.int64)  # place of a row inside its set

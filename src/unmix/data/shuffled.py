@@ -93,9 +93,11 @@ class ShuffledSets:
         # Read, not mapped: pages of a mapped file would count as memory of this process.
         x, set_index = np.fromfile(x_file, np.float32), np.fromfile(set_file, np.int32)
         rows = self.part_sizes[position]
-        if len(set_index) != rows or len(x) != rows * self.num_features:
+        grouping = self.set_priors.grouping
+        shape = (rows,) if grouping is None else (rows, int(grouping[-1]) + 1)
+        if len(set_index) != np.prod(shape) or len(x) != rows * self.num_features:
             raise InputError(f"{x_file} was changed or cut short; delete {self.folder}")
-        x = x.reshape(rows, self.num_features)
+        x, set_index = x.reshape(rows, self.num_features), set_index.reshape(shape)
         return UnlabeledSets(x, set_index, self.set_priors, self.target_prior, self.set_ids)
 
     def hold_out(
@@ -109,7 +111,7 @@ class ShuffledSets:
         position = int(rng.integers(len(self.parts)))
         out = self.part(position)
         kept = {k: n for i, (k, n) in enumerate(self.parts.items()) if i != position}
-        sizes = self.set_sizes - np.bincount(out.set_index, minlength=self.num_sets)
+        sizes = self.set_sizes - out.set_sizes
         return replace(self, parts=kept, set_sizes=sizes), out
 
 
@@ -131,7 +133,7 @@ def scatter_rows(
     ----------
     folder : path
         Of the parts; older ones in it are replaced.
-    blocks : iterable of (x, set_index), arrays of shapes (n, d) and (n,)
+    blocks : iterable of (x, set_index), arrays of shapes (n, d) and (n,) or (n, G)
     num_parts : int
     rng : Generator
 

@@ -408,7 +408,7 @@ def _split(
     present = np.flatnonzero(sets.set_sizes)
     if len(present) < LEAST_SETS:
         return sets, None
-    out = np.isin(sets.set_index, rng.permutation(present)[: round(HELD_OUT * len(present))])
+    out = sets.rows_of_sets(rng.permutation(present)[: round(HELD_OUT * len(present))])
     return sets.rows(~out), sets.rows(out)
 
 

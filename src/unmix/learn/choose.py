@@ -359,12 +359,9 @@ def score_on_sets(
     present = first.set_sizes.nonzero()[0]
     if len(present) < LEAST_SETS:
         return []
-    matrix = first.set_priors.matrix
-    folds_of = _folds(matrix, present, min(folds, len(present)), rng)
-    hidden_sets = [_Fold(first, hidden) for hidden in folds_of]
-    without_rows, _ = log_density(join_residuals(*[fold.baseline() for fold in hidden_sets]))
-    squares = sum(fold.square_error(fold.pooled) for fold in hidden_sets)
-    baseline_error = float(np.sqrt(squares / len(first)))
+    hidden_sets = [_Fold(first, hidden) for hidden in _all_folds(first, present, folds, rng)]
+    without_rows, _ = _density([fold.baseline() for fold in hidden_sets], hidden_sets)
+    baseline_error = _root_mean_square([fold.pooled for fold in hidden_sets], hidden_sets)
     scored: dict[int, Scored] = {}
     for i in sorted(range(len(setups)), key=lambda i: _cost(setups[i])):
         setup, view = setups[i], views[setups[i].model_name]
@@ -432,18 +429,18 @@ def _scores_of(
     best: Array | None = None
     worse = 0
     for setup in path:
-        rules, squares = METHODS[setup.method].residual_rules, 0.0
+        rules, shares = METHODS[setup.method].residual_rules, []
         residuals: list[list[ShareResiduals]] = [[] for _ in rules]
         for f, fold in enumerate(folds):
             learner = fold.fitted(view, setup, learners[f], categorical)
-            shares, found = fold.predicted(view, setup, learner)
+            of_sets, found = fold.predicted(view, setup, learner)
             learners[f] = learner
             for of_rule, of_fold in zip(residuals, found, strict=True):
                 of_rule.append(of_fold)
-            squares += fold.square_error(shares)
-        share_error = float(np.sqrt(squares / len(view)))
+            shares.append(of_sets)
+        share_error = _root_mean_square(shares, folds)
         found_by = [
-            _tried(join_residuals(*of_rule), rule, share_error)
+            _tried(of_rule, folds, rule, share_error)
             for of_rule, rule in zip(residuals, rules, strict=True)
         ]
         # The first rule is the method's own; another needs that sets differ by chance alone.
@@ -473,29 +470,66 @@ def _error(differences: Array) -> float:
     return float(np.nanstd(differences, ddof=1) / np.sqrt(m)) if m > 1 else np.inf
 
 
-def _tried(residuals: ShareResiduals, rule: ResidualRule, share_error: float) -> _Tried:
+def _tried(
+    residuals: Sequence[ShareResiduals],
+    folds: Sequence[_Fold],
+    rule: ResidualRule,
+    share_error: float,
+) -> _Tried:
     """Return the density of the stated shares, and whether the sets have effects of their own."""
-    density, tau = log_density(residuals)
-    without, _ = log_density(residuals, 0.0)
+    density, tau = _density(residuals, folds)
+    without, _ = _density(residuals, folds, 0.0)
     effect = float(np.nansum(density - without)) > SEEN
     by_chance = rule is SET_EFFECTS.residuals and not effect
     return _Tried(density, tau, by_chance, share_error)
 
 
+def _density(
+    residuals: Sequence[ShareResiduals], folds: Sequence[_Fold], tau: float | None = None
+) -> tuple[Array, float]:
+    """Return the log density of the stated shares of all folds, and tau.
+
+    Of several groupings each has its own tau; that of a row that is new in all of them is told.
+    """
+    densities, taus = [], []
+    for g in sorted({fold.grouping for fold in folds}):
+        own = [of for of, fold in zip(residuals, folds, strict=True) if fold.grouping == g]
+        density, found = log_density(join_residuals(*own), tau)
+        densities.append(density)
+        taus.append(found)
+    return np.concatenate(densities), float(np.sqrt(np.sum(np.square(taus))))
+
+
+def _root_mean_square(shares: Sequence[Array], folds: Sequence[_Fold]) -> float:
+    """Return the root of the mean squared error of predicted shares, over the rows of the sets."""
+    squares = sum(fold.square_error(of) for fold, of in zip(folds, shares, strict=True))
+    return float(np.sqrt(squares / sum(fold.rows.sum() for fold in folds)))
+
+
 class _Fold:
-    """Some sets hidden from the others."""
+    """Some sets of a grouping hidden from the others.
+
+    Of several groupings the rows of these sets are hidden as a whole, from the sets of the other
+    groupings too. Otherwise the model would learn from the very rows by which it is judged: a set
+    of another grouping that is nearly the same rows would even tell it their share.
+    """
 
     def __init__(self, sets: UnlabeledSets, hidden: Array) -> None:
         matrix, sizes = sets.set_priors.matrix, sets.set_sizes
         self._kept: tuple[UnlabeledSets, UnlabeledSets] | None = None
-        self.mask = np.isin(sets.set_index, hidden)
+        self.mask = sets.rows_of_sets(hidden)
         number = _joined(matrix, sizes, hidden)
-        self.index = number[sets.set_index[self.mask]]
+        numbering, column = sets.set_priors.grouping, sets.set_index
+        self.grouping = 0 if numbering is None else int(numbering[hidden[0]])
+        alike: Any = True
+        if numbering is not None:
+            alike, column = numbering == self.grouping, column[:, self.grouping]
+        self.index = number[column[self.mask]]
         self.rows = np.bincount(self.index)
         sums = [np.bincount(number[hidden], (sizes * share)[hidden]) for share in matrix.T]
         self.truth = np.stack(sums, axis=1) / self.rows[:, None]  # (joined sets, K)
         self.variances = _error_variances(sets, number, hidden)
-        seen = sizes * ~np.isin(np.arange(len(sizes)), hidden)
+        seen = sizes * (alike & ~np.isin(np.arange(len(sizes)), hidden))
         self.pooled = sets.set_priors.pooled(seen)
         self.seen = inside_shares(matrix[seen > 0], seen[seen > 0])
 
@@ -547,7 +581,7 @@ def _strengths(setup: Setup, view: UnlabeledSets) -> list[Setup]:
     row, method = model_row(setup.model), METHODS[setup.method]
     if setup.l2 is not None or row.strength is None:
         return [setup]
-    if len(np.unique(view.set_index)) < SETS_FOR_STRENGTH and method.holds_rows_out:
+    if np.count_nonzero(view.set_sizes) < SETS_FOR_STRENGTH and method.holds_rows_out:
         return [replace(setup, l2=row.strength(view, setup))]
     return [replace(setup, l2=l2) for l2 in method.strengths]
 
@@ -612,7 +646,8 @@ def _thinned(
         return needed
     present = np.flatnonzero(first.set_sizes)
     wanted = max(ENOUGH_SETS, round(len(present) * max_rows / len(first)))
-    if wanted < len(present):
+    # Without some sets of one grouping, those of another would miss a part of their rows.
+    if wanted < len(present) and first.set_priors.grouping is None:
         sets = rng.permutation(present)[:wanted]
         chosen = np.flatnonzero(np.isin(first.set_index, sets))
     else:
@@ -646,6 +681,20 @@ def _error_variances(sets: UnlabeledSets, number: Array, hidden: Array) -> Any:
     if own.ndim == 1:
         return np.bincount(number[hidden], own)
     return np.stack([np.bincount(number[hidden], of_class) for of_class in own.T], axis=1)
+
+
+def _all_folds(
+    sets: UnlabeledSets, present: Array, folds: int, rng: np.random.Generator
+) -> list[Array]:
+    """Divide the sets of each grouping into folds, one grouping after the other."""
+    grouping = sets.set_priors.grouping
+    if grouping is None:
+        grouping = np.zeros(sets.num_sets, dtype=np.int64)
+    divided = []
+    for g in np.unique(grouping[present]):
+        own = present[grouping[present] == g]
+        divided += _folds(sets.set_priors.matrix, own, min(folds, len(own)), rng)
+    return divided
 
 
 def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:

@@ -20,12 +20,21 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 from torch import nn
 
+from unmix.core.assumptions import shares_of_rows
 from unmix.core.class_shares import ClassShares, check_errors, check_prior
+from unmix.core.groupings import set_rows
 from unmix.core.losses import set_log_loss
 from unmix.core.set_effects import new_set_probability
 from unmix.core.transition import Transition
 from unmix.core.within_sets import tempered_logits
-from unmix.data.priors import Priors, UnratedRows, UnratedWarning, match_sets
+from unmix.data.grouped_priors import (
+    GroupedPriors,
+    find_sets,
+    grouped_priors,
+    is_grouped,
+    with_columns,
+)
+from unmix.data.priors import Priors, UnratedRows, UnratedWarning
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.choose import AUTO, choose_setup
@@ -94,14 +103,16 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X : data frame, array of shape (n, d), or images of shape (n, h, w) or (n, c, h, w)
             Numbers and categories; missing values are allowed. Or `TrainingRows`, which know
             their sets.
-        sets : array, shape (n,)
-            The set id of each row; labels if `set_priors` is None.
+        sets : array, shape (n,), or data frame
+            The set id of each row; labels if `set_priors` is None. A frame of several columns:
+            several groupings of the same rows, whose likelihoods add. `set_priors` then maps each
+            column to its shares, and an empty cell says that a row has no set there.
         """
         check_parameters(self)
         rows = X if isinstance(X, TrainingRows) else self._rows(X, sets)
         if X is rows:
             self._frame(rows.x, reset=True)
-        self._refuse_set_feature(rows, getattr(sets, "name", None))
+        self._refuse_set_feature(rows, sets)
         errors = self._prior_errors(rows.priors)
         rows.priors = priors = rows.priors.with_errors(errors)
         rows.target = self._target(priors, rows.set_sizes)
@@ -140,6 +151,8 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 seed=setup.seed,
             )
         self.encoder_ = rows.encoder
+        self.groupings_ = priors.columns if isinstance(priors, GroupedPriors) else ()
+        self.grouping_of_sets_ = priors.set_priors.grouping
         self.classes_ = self._class_names(priors)
         self.set_ids_ = priors.set_ids
         self.stated_priors_ = dict(zip(priors.set_ids, priors.set_priors.as_given, strict=True))
@@ -170,7 +183,33 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def shares_(self) -> ClassShares:
         """The stated class shares of the sets of training."""
         stated = np.stack([*self.stated_priors_.values()])
-        return ClassShares(stated, self.set_ids_)
+        return ClassShares(stated, self.set_ids_).grouped(self.grouping_of_sets_)
+
+    def priors_of_training(self, *, refined: bool = False) -> Priors:
+        """Return the sets of training with their shares, as stated or as the model refined them."""
+        shares = self.learner_.set_priors if refined else self.shares_
+        known = self.prior_errors_ if refined and not self.refined_ else None
+        priors = Priors(self.set_ids_, shares, standard_errors=known, source="the model")
+        return with_columns(priors, self.groupings_) if self.groupings_ else priors
+
+    def given_by_grouping(self) -> dict[str, Priors]:
+        """Return the priors of the constructor by grouping, of all sets, also those without rows.
+
+        One grouping has no name.
+        """
+        given = self.set_priors
+        if isinstance(given, GroupedPriors):
+            return dict(zip(given.columns, given.given, strict=True))
+        if self.groupings_:
+            by_name = {str(name): of for name, of in given.items()}
+            return {name: Priors.of(by_name[name]) for name in self.groupings_}
+        return {"": Priors.of(given)}
+
+    def given_priors(self, set_priors: Any, sets: Any) -> Priors:
+        """Return the user's priors of these sets, with the classes in the order of the model."""
+        if isinstance(set_priors, Priors) or not (self.groupings_ and is_grouped(sets)):
+            return self.in_class_order(Priors.of(set_priors))
+        return self.in_class_order(grouped_priors(set_priors, list(sets.columns)))
 
     def decision_function(self, X: Any) -> Array:
         """Return logits at the target prior: (n,) for two classes, else (n, K)."""
@@ -203,12 +242,13 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : rows, as for `fit`
-        sets : array, shape (n,), optional
-            The set id of each row. Then a row is taken as one of a set whose share is known: under
-            label shift at the prior of its set, else with the effect that the share of its set
-            speaks for, and with differences inside the set cut down to what held-out sets have
-            shown (`trust_inside_`). If left out, rows are of sets that nobody knows, at the target
-            prior.
+        sets : array, shape (n,), or data frame, optional
+            The set id of each row; for several groupings a frame with some or all of the columns
+            of training, whose offsets add and are solved for together. Then a row is taken as one
+            of a set whose share is known: under label shift at the prior of its set, else with the
+            effect that the share of its set speaks for, and with differences inside the set cut
+            down to what held-out sets have shown (`trust_inside_`). If left out, rows are of sets
+            that nobody knows, at the target prior.
         set_priors : mapping, Series or Priors, optional
             Shares of these sets, also of sets that were not in training; those of training if left
             out.
@@ -222,12 +262,10 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def known_set_proba(self, logits: Array, sets: Any, set_priors: Any = None) -> Array:
         """Do the same for rows of known sets by their logits at the learner's base prior."""
         if set_priors is None:
-            known = None if self.refined_ else self.prior_errors_
-            shares = self.learner_.set_priors
-            priors = Priors(self.set_ids_, shares, standard_errors=known, source="the model")
+            priors = self.priors_of_training(refined=True)
         else:
-            priors = self.in_class_order(Priors.of(set_priors))
-        set_index, _ = match_sets(sets, priors, unused="keep")
+            priors = self.given_priors(set_priors, sets)
+        set_index, _ = find_sets(sets, priors, unused="keep")
         _check_lengths(len(logits), set_index)
         return self.probabilities_in_sets(logits, set_index, priors)
 
@@ -260,7 +298,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         trust, shares = self.trust_inside_, priors.set_priors.matrix
         if trust == 0.0:
-            return np.asarray(shares[set_index])
+            return shares_of_rows(set_index, priors.set_priors)
         # The share of a set of training may be that of its rows; any other is of a population.
         rows = dict(zip(self.set_ids_, self.set_sizes_, strict=True))
         counted = np.array([rows.get(name, POPULATION) for name in priors.set_ids])
@@ -284,8 +322,9 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"{listed(names, 10)}; give one column of shares for each, with its name"
             )
         matrix = priors.set_priors.matrix[:, [given.index(name) for name in names]]
-        shares = ClassShares(matrix, precision=priors.set_priors.precision)
-        return replace(priors, set_priors=shares.of_positives(), classes=tuple(names))
+        shares = ClassShares(matrix, precision=priors.set_priors.precision).of_positives()
+        shares = shares.grouped(priors.set_priors.grouping)
+        return replace(priors, set_priors=shares, classes=tuple(names))
 
     def predict(self, X: Any) -> Array:
         """Return the more probable class of each row, (n,)."""
@@ -313,9 +352,9 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits = self.decision_function(X)
         if self.set_priors is None:
             sets = column_or_1d(sets, warn=True)
-        set_index, set_ids = match_sets(sets, Priors(self.set_ids_, self.shares_), unused="keep")
+        set_index, set_ids = find_sets(sets, self.priors_of_training(), unused="keep")
         _check_lengths(len(logits), set_index)
-        sizes = np.bincount(set_index, minlength=len(set_ids))
+        sizes = set_rows(set_index, len(set_ids))
         # The weights of these rows, not of the training rows: a fold may miss a set.
         refined = self.learner_.set_priors
         transition = Transition(refined, sizes, self.target_prior_, scoring=True)
@@ -465,17 +504,31 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             names, set_index = self._labels(sets)
             priors = _pure_priors(names)
         else:
-            known = Priors.of(self.set_priors)
-            set_index, used = match_sets(sets, known, unused="drop")
-            priors = known.keep(used).resolved(np.bincount(set_index, minlength=len(used)))
+            known = self._stated(sets)
+            set_index, used = find_sets(sets, known, unused="drop")
+            priors = known.keep(used).resolved(set_rows(set_index, len(used)))
         _check_lengths(num_rows, set_index)
         return priors, set_index
 
-    def _refuse_set_feature(self, rows: TrainingRows, set_name: Hashable) -> None:
+    def _stated(self, sets: Any) -> Priors:
+        """Return the user's priors: of several groupings if the sets are a frame of them."""
+        given = self.set_priors
+        if isinstance(given, Priors) or not is_grouped(sets):
+            return Priors.of(given)
+        columns = list(sets.columns)
+        if len(columns) == 1 and columns[0] not in given:
+            return Priors.of(given)
+        return grouped_priors(given, columns)
+
+    def _refuse_set_feature(self, rows: TrainingRows, sets: Any) -> None:
         """Refuse a feature that names the set, unless that is allowed or sets are labels."""
-        if self.set_priors is not None and not self.allow_set_feature and not rows.images:
-            present = np.unique(rows.set_index, return_inverse=True)[1]
-            _refuse_set_feature(rows.x, set_name, present)
+        if self.set_priors is None or self.allow_set_feature or rows.images:
+            return
+        names = list(sets.columns) if is_grouped(sets) else [getattr(sets, "name", None)]
+        columns = rows.set_index[:, None] if rows.set_index.ndim == 1 else rows.set_index
+        names += [None] * (columns.shape[1] - len(names))  # rows may know their sets
+        for name, column in zip(names, columns.T, strict=True):
+            _refuse_set_feature(rows.x, name, np.unique(column, return_inverse=True)[1])
 
     def _labels(self, sets: Any) -> tuple[Array, Array]:
         """Return the classes and the class of each row, for ids that are labels."""

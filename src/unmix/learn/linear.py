@@ -19,6 +19,7 @@ from safetensors.numpy import save as save_arrays
 
 from unmix.core.assumptions import COVARIATE_SHIFT
 from unmix.core.class_shares import ClassShares, check_errors
+from unmix.core.groupings import row_copies
 from unmix.core.losses import set_log_loss
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
@@ -228,7 +229,7 @@ def _split_sets(sets: UnlabeledSets, rng: np.random.Generator) -> Splits:
     """Return pairs (kept, hidden) of whole sets, each set hidden once."""
     present = rng.permutation(np.flatnonzero(sets.set_sizes))
     folds = np.array_split(present, min(CHOICE_FOLDS, len(present)))
-    masks = [np.isin(sets.set_index, fold) for fold in folds]
+    masks = [sets.rows_of_sets(fold) for fold in folds]
     return [(sets.rows(~hidden), sets.rows(hidden)) for hidden in masks]
 
 
@@ -239,9 +240,9 @@ def _set_log_loss(fit: LinearFit, sets: UnlabeledSets) -> float:
 
 def _share_error(fit: LinearFit, sets: UnlabeledSets) -> float:
     """Return the squared error of the mean predicted shares, weighted and summed over sets."""
-    shares = COVARIATE_SHIFT.set_shares(
-        fit.logits(sets.x), sets.set_index, sets.num_sets, fit.base_prior
-    )
+    rows, index = row_copies(sets.set_index)
+    logits = fit.logits(sets.x)[rows]
+    shares = COVARIATE_SHIFT.set_shares(logits, index, sets.num_sets, fit.base_prior)
     squares = (shares - sets.set_priors.matrix) ** 2  # (m, K); nan without rows
     certain = np.zeros(sets.num_sets)
     return float(np.nansum(reliability(sets, certain)[:, None] * squares))

@@ -18,6 +18,7 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, softmax
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from unmix.core.groupings import row_copies
 from unmix.core.risks import MeanLoss, Risk, proportion_risk
 from unmix.core.set_risks import SetRisk
 from unmix.core.simplex import set_sums
@@ -163,18 +164,26 @@ def proportion_criterion(sets: Sets, set_weights: FloatArray) -> Criterion:
 
     def at_point(sweep: Sweep, _: FloatArray) -> AtPoint:
         sums, kept = np.zeros_like(weighted), []
-        for logits, index in sweep():
-            eta = probabilities(logits)
+        for logits, set_index in sweep():
+            copies, index = row_copies(set_index)
+            eta = probabilities(logits[copies])
             sums += np.stack([set_sums(of_class, index, len(rows)) for of_class in eta])
             if in_memory:
                 kept.append(eta)
         shares = np.maximum(sums / rows, SMALLEST_SHARE)  # (K, m)
         by_eta = -weighted / shares / rows
 
-        def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
-            eta, slope = kept[0] if kept else probabilities(logits), by_eta[:, index]  # (K, n)
+        def of_block(
+            logits: FloatArray, set_index: IntArray
+        ) -> tuple[float, FloatArray, FloatArray]:
+            copies, index = row_copies(set_index)
+            eta = kept[0] if kept else probabilities(logits[copies])
+            slope = by_eta[:, index]  # (K, n)
             gradient = eta * (slope - (eta * slope).sum(axis=0))
-            return 0.0, gradient[1] if logits.ndim == 1 else gradient.T, NO_FREE
+            of_copies = gradient[1] if logits.ndim == 1 else gradient.T
+            if set_index.ndim == 1:
+                return 0.0, of_copies, NO_FREE
+            return 0.0, set_sums(of_copies, copies, len(logits)), NO_FREE
 
         return -float((weighted * np.log(shares)).sum()), NO_FREE, of_block
 

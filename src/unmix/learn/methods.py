@@ -21,6 +21,7 @@ from unmix.core.assumptions import (
     ResidualRule,
     assumption_named,
 )
+from unmix.core.groupings import of_groupings, on_copies
 from unmix.core.risks import (
     MeanLoss,
     Risk,
@@ -142,8 +143,17 @@ def _pooled(transition: Transition) -> Array:
 
 def _fisher(transition: Transition) -> Callable[[Array, Array], Array]:
     """Return the information of a row's set index, which does not depend on its own set."""
-    table = FisherTable(transition)
-    return lambda logits, set_index: table(logits)
+    tables = [FisherTable(part) for part in transition.parts]
+
+    def information(logits: Array, set_index: Array) -> Array:
+        if set_index.ndim == 1:
+            return tables[0](logits)
+        total = np.zeros_like(logits)
+        for rows, _, _, g in of_groupings(set_index, transition):
+            total[rows] += tables[g](logits[rows])
+        return total
+
+    return information
 
 
 def _small_exact_sets(transition: Transition) -> bool:
@@ -309,6 +319,7 @@ def risk_of(method: Method, transition: Transition) -> Risk:
             f"(logits, set_index) -> scalar; it returned {type(risk).__name__}"
         )
 
+    @on_copies
     def checked(logits: Tensor, set_index: Tensor) -> Tensor:
         with _naming_mistakes(method.name):
             value = risk(logits, set_index)

@@ -96,7 +96,9 @@ class PriorRefiner:
     def transition(self, free: Tensor) -> Transition:
         """Return the transition of the refined priors, with gradients."""
         stated = self.stated
-        return Transition.unchecked(self.shares(free), stated.set_weights, stated.target)
+        return Transition.unchecked(
+            self.shares(free), stated.set_weights, stated.target, stated.grouping
+        )
 
     def penalty(self, free: Tensor) -> Tensor:
         """Return what the distance from the stated priors costs, summed over sets."""

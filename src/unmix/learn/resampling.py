@@ -52,22 +52,37 @@ def with_resamples(sets: UnlabeledSets, learner: Learner, *, thinned: bool, seed
     fits = []
     for _ in range(draws):
         try:
-            drawn = rng.choice(kept, len(kept))
-            fits.append(
-                fit_learner(
-                    stated.take_sets(drawn), learner.setup, start=learner.fit, rough=True
-                ).fit
-            )
+            drawn = _drawn(stated, kept, rng)
+            fits.append(fit_learner(drawn, learner.setup, start=learner.fit, rough=True).fit)
         except IdentifiabilityError:  # the same share over and over
             continue
     if len(fits) < 2:
         return learner
     # Fewer sets than there are spread more, in proportion to the root of their number.
     scale = float(np.sqrt(len(kept) / len(present)))
-    average = not (thinned or method_named(learner.setup.method).assumption.set_posterior)
+    halves = stated.set_priors.grouping is not None  # of which the average would be more timid
+    by_class = method_named(learner.setup.method).assumption.set_posterior
+    average = not (thinned or by_class or halves)
     fit: Any = learner.fit  # of a model whose row asks for resamples
     joined = fit.with_resamples(fits, average=average, scale=scale)
     return with_tau(replace(learner, fit=joined), sets)
+
+
+def _drawn(sets: UnlabeledSets, kept: Array, rng: np.random.Generator) -> UnlabeledSets:
+    """Draw as many sets as there are, with replacement; of several groupings half of each.
+
+    A set of one grouping that is drawn twice would double its rows in sets of the others, whose
+    shares would no longer be theirs. Half of the sets, drawn without replacement, spread just as
+    much and leave every set whole.
+    """
+    grouping = sets.set_priors.grouping
+    if grouping is None:
+        return sets.take_sets(rng.choice(kept, len(kept)))
+    halves = []
+    for g in np.unique(grouping[kept]):
+        own = kept[grouping[kept] == g]
+        halves.append(rng.permutation(own)[: max(1, (len(own) + 1) // 2)])
+    return sets.keep_sets(np.concatenate(halves))
 
 
 def _thinned(sets: UnlabeledSets, present: Array, rng: np.random.Generator) -> UnlabeledSets:
@@ -78,4 +93,4 @@ def _thinned(sets: UnlabeledSets, present: Array, rng: np.random.Generator) -> U
     if share * len(sets) / len(present) >= LEAST_ROWS:
         return sets.rows(held_out_rows(sets.set_index, share, rng))
     wanted = max(LEAST_SETS, int(share * len(present)))
-    return sets.rows(np.isin(sets.set_index, rng.permutation(present)[:wanted]))
+    return sets.keep_sets(rng.permutation(present)[:wanted])

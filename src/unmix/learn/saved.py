@@ -38,7 +38,7 @@ from unmix.learn.methods import method_named
 from unmix.learn.models import MODELS, Form, Learner, Model, Setup, model_row, saved_row
 from unmix.learn.network_size import check_hidden
 from unmix.learn.own_modules import build_module
-from unmix.learn.saved_state import check_state, image_shape, numbers, shares_of
+from unmix.learn.saved_state import check_state, grouping_of, image_shape, numbers, shares_of
 from unmix.learn.training_rows import ImageEncoder
 from unmix.learn.training_summary import TrainingSummary
 
@@ -219,6 +219,8 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "labels": clf.set_priors is None,
         "per_class": clf.set_priors is not None and clf.classes_.tolist() != [0, 1],
         "set_ids": [_json_value(i, "set id") for i in clf.set_ids_],
+        "groupings": list(clf.groupings_),
+        "grouping_of_sets": [] if shares.grouping is None else shares.grouping.tolist(),
         "stated_priors": shares.tolist(),
         "set_priors": learner.set_priors.tolist(),
         "refined": learner.refined,
@@ -270,16 +272,25 @@ def _given_priors(clf: SetClassifier) -> dict[str, Any] | None:
     """Return set priors that the used ones do not tell: of sets without rows, or with errors."""
     if clf.set_priors is None:
         return None
-    given = Priors.of(clf.set_priors)
-    known = given.statement is None and given.set_priors.precision is None
-    if len(given) == len(clf.set_ids_) and given.standard_errors is None and known:
+    given = clf.given_by_grouping()
+    if clf.groupings_:
+        return {"groupings": {name: _priors_as_json(of) for name, of in given.items()}}
+    of = given[""]
+    known = of.statement is None and of.set_priors.precision is None
+    if len(of) == len(clf.set_ids_) and of.standard_errors is None and known:
         return None
-    errors = given.standard_errors
+    return _priors_as_json(of)
+
+
+def _priors_as_json(given: Priors) -> dict[str, Any]:
+    """Return the priors of one grouping as JSON values."""
+    errors, classes = given.standard_errors, given.classes
     return {
         "set_ids": [_json_value(i, "set id") for i in given.set_ids],
         "shares": given.set_priors.tolist(),
         "standard_errors": None if errors is None else errors.tolist(),
         "known": given.known_as_json(),
+        "classes": None if classes is None else [_json_value(c, "class") for c in classes],
     }
 
 
@@ -303,6 +314,11 @@ def _rebuild(
     row, method = saved_row(state["model"]), method_named(state["method"])
     clf = kind(_prior_argument(ids, stated, state), **_arguments(state))
     clf.classes_, clf.set_ids_ = classes, tuple(ids)
+    # Folders of 0.1 have none.
+    clf.groupings_ = tuple(state.get("groupings", ()))
+    names = state.get("groupings", [])
+    clf.grouping_of_sets_ = grouping_of(state.get("grouping_of_sets", []), names, len(ids))
+    stated, refined = (of.grouped(clf.grouping_of_sets_) for of in (stated, refined))
     clf.stated_priors_ = dict(zip(ids, stated.as_given, strict=True))
     clf.set_priors_ = dict(zip(ids, refined.as_given, strict=True))
     errors = state["prior_errors"]
@@ -381,16 +397,24 @@ def _prior_argument(ids: list[Hashable], stated: ClassShares, state: dict[str, A
     if state["labels"]:
         return None
     names, given = state["classes"], state.get("given_priors")
+    if given is not None and "groupings" in given:
+        return {name: _priors_of_json(of) for name, of in given["groupings"].items()}
     if given is not None:
-        shares = ClassShares(np.array(given["shares"], dtype=np.float64))
-        errors = given["standard_errors"]
-        known = None if errors is None else np.array(errors, dtype=np.float64)
-        classes = tuple(names) if state["per_class"] else None
-        read = Priors(tuple(given["set_ids"]), shares, classes, known)
-        return read.with_known(given.get("known"))  # folders of 0.1 have none
+        told = {"classes": names if state["per_class"] else None}  # folders of 0.1 do not say
+        return _priors_of_json(told | given)
     if not state["per_class"]:
         return dict(zip(ids, stated.as_given.tolist(), strict=True))
     return {
         i: dict(zip(names, row, strict=True))
         for i, row in zip(ids, stated.matrix.tolist(), strict=True)
     }
+
+
+def _priors_of_json(given: dict[str, Any]) -> Priors:
+    """Return the priors of one grouping as they were given."""
+    shares = ClassShares(np.array(given["shares"], dtype=np.float64))
+    errors, classes = given["standard_errors"], given["classes"]
+    known = None if errors is None else np.array(errors, dtype=np.float64)
+    of_classes = None if classes is None else tuple(classes)
+    read = Priors(tuple(given["set_ids"]), shares, of_classes, known)
+    return read.with_known(given.get("known"))  # folders of 0.1 have none

@@ -16,7 +16,7 @@ from unmix.core.class_shares import ClassShares, check_errors, check_prior
 from unmix.learn.methods import method_named
 from unmix.learn.models import saved_row
 
-__all__ = ["check_state", "finite_arrays", "image_shape", "numbers", "shares_of"]
+__all__ = ["check_state", "finite_arrays", "grouping_of", "image_shape", "numbers", "shares_of"]
 
 Array = np.ndarray[Any, Any]
 State = dict[str, Any]
@@ -46,8 +46,14 @@ def check_state(state: Any) -> None:
     sizes = numbers(state, "set_sizes", (sets,))
     if ((sizes < 0) | (sizes > MOST_ROWS)).any():
         raise ValueError("set_sizes are no numbers of rows")
+    names = state.get("groupings", [])
+    grouping_of(state.get("grouping_of_sets", []), names, sets)
     if (given := state.get("given_priors")) is not None:
-        _check_given(given, classes)
+        if names and set(given) == {"groupings"} and list(given["groupings"]) == names:
+            for of in given["groupings"].values():
+                _check_given(of, classes)
+        else:
+            _check_given(given, classes)
 
 
 def numbers(state: State, name: str, shape: tuple[int, ...]) -> Array:
@@ -63,6 +69,19 @@ def shares_of(state: State, name: str, num_sets: int, num_classes: int) -> Class
     values = np.array(state[name], dtype=np.float64)
     shape = (num_sets,) if values.ndim == 1 and num_classes == 2 else (num_sets, num_classes)
     return ClassShares(numbers(state, name, shape), source=name)
+
+
+def grouping_of(of_sets: Any, names: list[str], num_sets: int) -> Array | None:
+    """Return the grouping of each set (m,), those of one after the other; None if there is one."""
+    if not names:
+        return None
+    grouping = np.array(of_sets)
+    whole = np.arange(len(names))
+    if grouping.shape != (num_sets,) or not np.array_equal(np.unique(grouping), whole):
+        raise ValueError(f"grouping must name one of {len(names)} groupings for each set")
+    if (np.diff(grouping) < 0).any():
+        raise ValueError("the sets of a grouping must follow each other")
+    return grouping.astype(np.int64)
 
 
 def image_shape(value: Any) -> tuple[int, ...]:
@@ -173,6 +192,7 @@ _ALLOWED: dict[str, Callable[[Any], bool]] = {
     "labels": _is_bool,
     "per_class": _is_bool,
     "set_ids": _several_names,
+    "groupings": lambda value: _distinct_names(value) and all(map(_is_text, value)),
     "refined": _is_bool,
     "noticed_error": _is_number,
     "tau": _is_number,

@@ -25,7 +25,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unmix.data.priors import Priors, UnratedRows, match_sets, refuse_unused
+from unmix.core.groupings import set_rows
+from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
+from unmix.data.priors import Priors, UnratedRows, refuse_unused
 from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts
 from unmix.data.tables import Table, naming, open_table, read_rows, scan_rows
 from unmix.data.wording import listed
@@ -136,7 +138,8 @@ class StreamedTable:
     source : Table or path
     columns : sequence of str
         The features.
-    set_column : str
+    set_columns : tuple of str
+        One, or one for each grouping.
     priors : Priors
         Of all sets of the table.
     allow_unused : bool
@@ -151,7 +154,7 @@ class StreamedTable:
 
     source: Table | str
     columns: Sequence[str]
-    set_column: str
+    set_columns: tuple[str, ...]
     priors: Priors
     allow_unused: bool
     held_out: float
@@ -223,7 +226,9 @@ class StreamedTable:
     def judged(self) -> pd.DataFrame:
         """Return the held-out rows, with the set column; without rows if there are none."""
         path = self.scratch / "judged.parquet"
-        return self._read(path) if path.exists() else pd.DataFrame({self.set_column: []})
+        if path.exists():
+            return self._read(path)
+        return pd.DataFrame({name: [] for name in self.set_columns})
 
     @property
     def num_rows(self) -> int:
@@ -240,22 +245,22 @@ class StreamedTable:
         return statistics
 
     def _read(self, path: Path) -> pd.DataFrame:
-        return read_rows(path, set_column=self.set_column)
+        return read_rows(path, **how_to_read(open_table(path).columns, self.set_columns))
 
     def _blocks(
         self, text: str, others: UnratedRows
     ) -> Iterator[tuple[pd.DataFrame, Array, Array]]:
         """Yield blocks of rows, the set of each row, and a random number of its own in [0, 1)."""
         rng = np.random.default_rng([self.seed, 8])
-        scan = scan_rows(self.table, columns=self.columns, set_column=self.set_column)
+        scan = scan_rows(self.table, **how_to_read(self.columns, self.set_columns))
         done, total = 0, self.num_rows
         for frame in scan:
             frame.index += 1  # messages count rows from 1
             done += len(frame)
-            rated = others.rated(frame[self.set_column].to_numpy())
+            rated = others.rated(sets_in(frame, self.set_columns))
             if rated is not None:
                 frame = frame[rated]
-            set_index, _ = match_sets(frame[self.set_column].to_numpy(), self.priors, unused="keep")
+            set_index, _ = find_sets(sets_in(frame, self.set_columns), self.priors, unused="keep")
             yield frame, set_index, rng.random(len(frame))
             self.progress(done, total, text)
 
@@ -266,10 +271,10 @@ class StreamedTable:
         sizes = np.zeros(len(self.priors), dtype=np.int64)
         all_sizes, others = sizes.copy(), UnratedRows(self.priors)
         for frame, set_index, chance in self._blocks("reading, 1 of 2", others):
-            np.add.at(all_sizes, set_index, 1)
+            all_sizes += set_rows(set_index, len(self.priors))
             kept = chance >= self._judged_share
-            has_rows[set_index] = True
-            np.add.at(sizes, set_index[kept], 1)
+            has_rows |= set_rows(set_index, len(self.priors)) > 0
+            sizes += set_rows(set_index[kept], len(self.priors))
             if kept.any():
                 with naming(self.path):
                     summary.add(frame.loc[kept, list(self.columns)])
@@ -290,7 +295,7 @@ class StreamedTable:
         """Write the shuffled parts and the two samples."""
         features = len(self.encoder.feature_names)
         self._require_space(4 * self.num_rows * (features + 1))
-        position = np.full(len(self.priors), -1)
+        position = np.full(len(self.priors) + 1, -1)  # the last for rows without a set
         position[self._statistics["used"]] = np.arange(len(self._statistics["used"]))
         sample_end = self._judged_share + self._sample_share
 

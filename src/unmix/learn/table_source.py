@@ -17,8 +17,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from unmix.core.groupings import set_rows
+from unmix.data.grouped_priors import find_sets, how_to_read, sets_in, sources_of
 from unmix.data.parquet_table import ParquetTable
-from unmix.data.priors import Priors, UnratedRows, UnratedWarning, match_sets
+from unmix.data.priors import Priors, UnratedRows, UnratedWarning
 from unmix.data.sets import held_out_rows
 from unmix.data.tables import Table, naming, open_table, read_rows, require_column
 from unmix.errors import InputError
@@ -38,10 +40,10 @@ SET_ID_BYTES = 64
 
 @dataclass(frozen=True)
 class JudgedRows:
-    """Rows that training does not see, and the set id of each."""
+    """Rows that training does not see, and the set id of each, or a frame of them."""
 
     x: pd.DataFrame
-    sets: Array
+    sets: Any
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class TableSource:
     """What the user said about the rows to fit. Made by `TableSource.open`."""
 
     table: Table
-    set_column: str
+    set_columns: tuple[str, ...]
+    """One, or one for each grouping."""
     columns: list[str]
     """The features."""
     priors: Priors
@@ -65,7 +68,7 @@ class TableSource:
     def open(
         cls,
         path: str | os.PathLike[str],
-        set_column: str,
+        set_column: str | Sequence[str],
         priors: Priors,
         *,
         drop: Sequence[str] = (),
@@ -80,7 +83,8 @@ class TableSource:
         Parameters
         ----------
         path : path
-        set_column : str
+        set_column : str, or sequence of str
+            Several for several groupings.
         priors : Priors
         drop : sequence of str
             Columns to leave out.
@@ -90,9 +94,10 @@ class TableSource:
             Read it in pieces; by its size if left out. Parquet only.
         """
         table = open_table(path)
-        for name in (set_column, *drop):
+        set_columns = (set_column,) if isinstance(set_column, str) else tuple(set_column)
+        for name in (*set_columns, *drop):
             require_column(table, name)
-        columns = [name for name in table.columns if name not in (set_column, *drop)]
+        columns = [name for name in table.columns if name not in (*set_columns, *drop)]
         if not columns:
             raise InputError(f"{path} has no column to learn from besides the set column; add some")
         if stream and not isinstance(table, ParquetTable):
@@ -100,7 +105,7 @@ class TableSource:
         if stream is None:
             stream = not fits_in_memory(table, columns)
         return cls(
-            table, set_column, columns, priors, allow_unused, held_out, seed, stream, verbose
+            table, set_columns, columns, priors, allow_unused, held_out, seed, stream, verbose
         )
 
     @contextmanager
@@ -123,18 +128,19 @@ class TableSource:
     @contextmanager
     def _in_memory(self) -> Iterator[tuple[TrainingRows, JudgedRows]]:
         """Read all rows at once."""
-        frame = read_rows(self.table, columns=self.columns, set_column=self.set_column)
+        frame = read_rows(self.table, **how_to_read(self.columns, self.set_columns))
         frame.index += 1  # messages count rows from 1
-        sets = frame.pop(self.set_column).to_numpy()
+        sets = sets_in(frame, self.set_columns)
+        frame = frame.drop(columns=list(self.set_columns))
         others = UnratedRows(self.priors)
         rated = others.rated(sets)
         if rated is not None:
             frame, sets = frame[rated], sets[rated]
             warnings.warn(str(others), UnratedWarning, stacklevel=4)
         unused: Literal["drop", "error"] = "drop" if self.allow_unused else "error"
-        set_index, used = match_sets(sets, self.priors, unused=unused)
+        set_index, used = find_sets(sets, self.priors, unused=unused)
         # What a share is a count of, all rows of its set say: also those that are held out.
-        priors = self.priors.keep(used).resolved(np.bincount(set_index, minlength=len(used)))
+        priors = self.priors.keep(used).resolved(set_rows(set_index, len(used)))
         out = np.zeros(len(frame), dtype=bool)
         if self.held_out:
             out = held_out_rows(set_index, self.held_out, np.random.default_rng([self.seed, 7]))
@@ -156,8 +162,8 @@ class TableSource:
 
         run = settings | {
             "rows": _identity(self.table.path),
-            "priors": _identity(self.priors.source),
-            "table": [self.columns, self.set_column, self.allow_unused, self.held_out],
+            "priors": [_identity(source) for source in sources_of(self.priors)],
+            "table": [self.columns, self.set_columns, self.allow_unused, self.held_out],
             # Another version may encode or train otherwise: then nothing is taken up.
             "versions": {name: version(name) for name in ("unmix", "torch", "numpy", "pandas")},
         }
@@ -166,7 +172,7 @@ class TableSource:
                 streamed = StreamedTable(
                     self.table,
                     self.columns,
-                    self.set_column,
+                    self.set_columns,
                     self.priors,
                     self.allow_unused,
                     self.held_out,
@@ -179,8 +185,9 @@ class TableSource:
                 warnings.warn(streamed.left_out, UnratedWarning, stacklevel=4)
             sample, judged = streamed.sample(), streamed.judged()
             used = streamed.used_priors
-            set_index, _ = match_sets(sample.pop(self.set_column), used, unused="keep")
-            sets = judged.pop(self.set_column).to_numpy()
+            set_index, _ = find_sets(sets_in(sample, self.set_columns), used, unused="keep")
+            sets = sets_in(judged, self.set_columns)
+            sample, judged = (of.drop(columns=list(self.set_columns)) for of in (sample, judged))
             with _naming_columns(self.table.path):
                 yield (
                     TrainingRows(

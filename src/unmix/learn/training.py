@@ -24,7 +24,7 @@ from unmix.core.class_shares import ClassShares
 from unmix.core.losses import set_log_loss
 from unmix.core.penalties import vat_penalty
 from unmix.core.transition import Transition
-from unmix.data.batching import batch_edges, row_order
+from unmix.data.batching import batches_of
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
@@ -238,11 +238,8 @@ class _Run:
             x, set_index = self.load(position)
             rng = np.random.default_rng(np.random.SeedSequence([seed, 2, epoch, position]))
             size, by = self.recipe.batch_size, self.method.batch_by
-            order = row_order(set_index.numpy(), size, rng, by=by)
-            edges = batch_edges(set_index.numpy()[order], batches, by=by)
-            for b in range(first, batches):
-                rows = torch.from_numpy(order[edges[b] : edges[b + 1]])
-                yield x.index_select(0, rows), set_index.index_select(0, rows)
+            for rows, index in batches_of(set_index.numpy(), size, batches, rng, by, epoch, first):
+                yield x.index_select(0, torch.from_numpy(rows)), torch.from_numpy(index)
 
     def _load(self, position: int) -> tuple[Tensor, Tensor]:
         """Return the rows of a part, images with a margin to be shifted in, and their sets."""

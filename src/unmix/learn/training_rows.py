@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from unmix.core.groupings import set_rows
 from unmix.core.transition import Transition
 from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets
@@ -76,7 +77,7 @@ class TrainingRows:
     ----------
     x : data frame, or array of images
         Rows in memory before encoding.
-    set_index : array of integers, shape (n,)
+    set_index : array of integers, shape (n,), or (n, G) for several groupings
     priors : Priors
         Of all sets.
     encoder : TableEncoder or ImageEncoder
@@ -110,7 +111,7 @@ class TrainingRows:
         """All rows of each set (m,)."""
         if self.on_disk is not None:
             return self.on_disk.set_sizes
-        return np.bincount(self.set_index, minlength=len(self.priors))
+        return set_rows(self.set_index, len(self.priors))
 
     @property
     def images(self) -> bool:

@@ -1,0 +1,116 @@
+"""Several groupings of the same rows: by region and by month, say. Their likelihoods add.
+
+Each row lies in one set of every grouping, or of some of them. `set_index` has then a column for
+each grouping, (n, G), with -1 where a row lies in no set; the sets of all groupings are numbered
+through, 0..m-1. The rows are there once: what each grouping says of a row's logits is summed.
+
+One thing a grouping has for itself: the class shares of its rows, rho' Theta, beside which its sets
+are told apart. This file knows no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unmix.core.transition import Transition
+from unmix.errors import InputError
+
+__all__ = ["added_over_groupings", "of_groupings", "on_copies", "row_copies", "set_rows"]
+
+IntArray = npt.NDArray[np.int64]
+Loss = Callable[[Tensor, Tensor, Transition], Tensor]
+
+
+def row_copies(set_index: IntArray) -> tuple[Any, IntArray]:
+    """Return one copy of each row for every set it lies in: which row it is, and its set.
+
+    Parameters
+    ----------
+    set_index : array of integers, shape (n,) or (n, G)
+
+    Returns
+    -------
+    rows : array of integers, shape (N,), or a slice of all
+    set_index : array of integers, shape (N,)
+
+    Examples
+    --------
+    >>> row_copies(np.array([[0, 2], [1, -1]]))[1]
+    array([0, 1, 2])
+    """
+    if set_index.ndim == 1:
+        return slice(None), set_index
+    grouping, rows = np.nonzero(set_index.T >= 0)  # one grouping after the other
+    return rows, set_index[rows, grouping]
+
+
+def set_rows(set_index: IntArray, num_sets: int) -> IntArray:
+    """Return the rows of each set (m,), for one grouping or several."""
+    return np.bincount(row_copies(set_index)[1], minlength=num_sets)
+
+
+def of_groupings(
+    set_index: Any, transition: Transition
+) -> Iterator[tuple[Any, Any, Transition, int]]:
+    """Yield rows with a set, their sets, what their sets define, and the number of the grouping.
+
+    Parameters
+    ----------
+    set_index : array or Tensor of integers, shape (n, G)
+    transition : Transition
+        Of the sets of all groupings.
+    """
+    firsts = transition.firsts
+    if set_index.ndim != 2 or set_index.shape[1] != len(firsts):
+        raise InputError(
+            f"set_index must have one column for each of {len(firsts)} groupings; got shape "
+            f"{tuple(set_index.shape)}"
+        )
+    for g, (first, part) in enumerate(zip(firsts, transition.parts, strict=True)):
+        column = set_index[:, g]
+        rows = (column >= 0).nonzero()
+        rows = rows[0] if isinstance(rows, tuple) else rows[:, 0]
+        if len(rows):
+            yield rows, column[rows] - first, part, g
+
+
+def added_over_groupings(loss: Loss) -> Loss:
+    """Let a loss of one value (or K) per row take several groupings: the sum over those of a row.
+
+    The decorated function is called with each grouping by itself: its sets, the shares of its own
+    rows.
+    """
+
+    @wraps(loss)
+    def added(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
+        if transition.grouping is None:
+            return loss(logits, set_index, transition)
+        total: Tensor | None = None
+        for rows, index, part, _ in of_groupings(set_index, transition):
+            values = loss(logits[rows], index, part)
+            if total is None:
+                total = values.new_zeros(len(logits), *values.shape[1:])
+            total = total.index_add(0, rows, values)
+        return torch.zeros_like(logits) if total is None else total
+
+    return added
+
+
+def on_copies(risk: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:
+    """Let a risk that knows one grouping take several: their sets are simply more sets."""
+
+    @wraps(risk)
+    def of_copies(logits: Tensor, set_index: Tensor) -> Tensor:
+        if set_index.ndim == 1:
+            return risk(logits, set_index)
+        grouping, rows = (set_index.T >= 0).nonzero(as_tuple=True)
+        return risk(logits[rows], set_index[rows, grouping])
+
+    return of_copies
