@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
+from unmix.errors import InputError
 from unmix.learn.estimator import SetClassifier
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class UnmixClassifier(SetClassifier):
         Distributions of the columns and scores of training, which `drift` compares with.
     history_ : list of dict
         Learning curve of boosting and networks.
+    audit_ : LabelAudit or None
+        What the labels say that `fit` was given; not kept in a saved model.
 
     Examples
     --------
@@ -97,6 +100,31 @@ class UnmixClassifier(SetClassifier):
     >>> bool((clf.fit(X, sets).predict(X) == sick).mean() > 0.8)
     True
     """
+
+    def fit(self, X: Any, sets: Any = None, labels: Any = None) -> Self:
+        """Learn from rows and the set of each row; audit by labels, if there are a few.
+
+        Parameters
+        ----------
+        X : data frame, array of shape (n, d), or images of shape (n, h, w) or (n, c, h, w)
+            Numbers and categories; missing values are allowed.
+        sets : array, shape (n,), or data frame
+            The set id of each row; labels if `set_priors` is None. A frame of several columns:
+            several groupings of the same rows, whose likelihoods add. `set_priors` then maps each
+            column to its shares, and an empty cell says that a row has no set there.
+        labels : array, shape (n,), optional
+            Classes of a few rows, None or nan for all others: an audit (`audit_`). Nothing is
+            trained or chosen by them.
+        """
+        super().fit(X, sets)
+        self.audit_ = None
+        if labels is not None:
+            from unmix.assess.judge import audit_classifier
+
+            if self.set_priors is None:
+                raise InputError("without set_priors the sets are labels, and labels audit nothing")
+            self.audit_ = audit_classifier(self, X, sets, labels)
+        return self
 
     def evaluate(
         self, X: Any, sets: Any, *, set_priors: Any = None, labels: Any = None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from unmix.assess.audit import LabelAudit, audit_labels
 from unmix.assess.diagnose import Diagnosis
 from unmix.assess.diagnose_groupings import diagnose_groupings
 from unmix.assess.estimates import Share, frozen_share, plain
@@ -30,6 +31,8 @@ from unmix.learn.models import move_logits
 __all__ = [
     "Judgement",
     "ScoreHistogram",
+    "audit_classifier",
+    "audit_logits",
     "diagnose_classifier",
     "evaluate_classifier",
     "judge",
@@ -84,6 +87,8 @@ class Judgement:
         Of at most 1,000 sets.
     history : tuple of dict
         Learning curve of boosting and networks; may be empty.
+    audit : LabelAudit or None
+        What a few labels say that nothing was trained on.
     """
 
     sentences: tuple[str, ...]
@@ -105,6 +110,7 @@ class Judgement:
     evaluation: Evaluation | None
     histograms: tuple[ScoreHistogram, ...]
     history: tuple[dict[str, float], ...]
+    audit: LabelAudit | None = None
 
     @property
     def rates_hold(self) -> bool:
@@ -230,6 +236,39 @@ def _model_based(
     )
 
 
+def audit_classifier(clf: SetClassifier, X: Any, sets: Any, labels: Any) -> LabelAudit:
+    """Audit a fitted classifier by the rows that have a label.
+
+    Parameters
+    ----------
+    clf : UnmixClassifier
+    X, sets : rows, and their sets as for `fit`
+        All rows, also those without a label: what a set adds to its rows is told by all of them.
+    labels : array, shape (n,)
+        The class of each row; None, nan or an empty text where it is not known.
+    """
+    return audit_logits(clf, clf.logits_at(X, clf.learner_.base_prior), sets, labels)
+
+
+def audit_logits(clf: SetClassifier, logits: Array, sets: Any, labels: Any) -> LabelAudit:
+    """Do the same by the logits of the rows at the learner's base prior."""
+    values = pd.Series(labels).reset_index(drop=True)
+    if len(values) != len(logits):
+        raise InputError(f"X has {len(logits)} rows and labels has {len(values)}")
+    rows = np.flatnonzero(values.notna().to_numpy() & (values.astype(str) != "").to_numpy())
+    if len(rows) < 2:
+        raise InputError(
+            f"{len(rows)} of {len(values):,} rows have a label; label at least 2, or leave labels "
+            "out"
+        )
+    codes = _label_codes(clf, values.iloc[rows].to_numpy())
+    priors = clf.priors_of_training(refined=True)
+    set_index, _ = find_sets(sets, priors, unused="keep")
+    known = clf.probabilities_in_sets(logits, set_index, priors)
+    by_share = shares_of_rows(set_index, priors.set_priors)
+    return audit_labels(known[rows], by_share[rows], codes)
+
+
 def diagnose_classifier(clf: SetClassifier) -> Diagnosis:
     """Diagnose the sets that a classifier was trained on."""
     return diagnose_groupings(
@@ -264,6 +303,9 @@ def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = 
             evaluation = _evaluate(clf, X, set_index, priors, labels)
             histograms = _histograms(clf, X, set_index, priors)
     sentences, believable = _summarise(clf, diagnosis, evaluation, held_out=held_out)
+    audit: LabelAudit | None = getattr(clf, "audit_", None)
+    if audit is not None:
+        sentences, believable = (*sentences, audit.sentence), believable and not audit.worse
     return Judgement(
         sentences=sentences,
         believable=believable,
@@ -284,6 +326,7 @@ def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = 
         evaluation=evaluation,
         histograms=histograms,
         history=tuple(clf.history_),
+        audit=audit,
     )
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "expected_scores",
     "measured_scores",
     "model_based",
+    "square_errors",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -156,7 +157,7 @@ def measured_scores(probability: FloatArray, labels: IntArray) -> Scores:
     truth = (labels == 1).astype(np.float64)
     return Scores(
         accuracy=float(np.mean(right)),
-        brier=float(np.mean(_square_errors(probability, labels))),
+        brier=float(np.mean(square_errors(probability, labels))),
         auc=expected_auc(truth, probability[:, 1]) if binary else None,
     )
 
@@ -199,8 +200,8 @@ def model_based(
 
     audit = None
     if codes is not None and known is not None and len(known) > 1:
-        rival = _square_errors(by_share[known], codes[known])
-        gains = rival - _square_errors(known_sets[known], codes[known])
+        rival = square_errors(by_share[known], codes[known])
+        gains = rival - square_errors(known_sets[known], codes[known])
         error = float(gains.std(ddof=1) / np.sqrt(len(gains)))
         audit = Audit(len(known), float(gains.mean()), error)
     return ModelBased(
@@ -218,7 +219,7 @@ def model_based(
     )
 
 
-def _square_errors(probability: FloatArray, labels: IntArray) -> FloatArray:
+def square_errors(probability: FloatArray, labels: IntArray) -> FloatArray:
     """Return (p - y)^2 of every row, summed over the classes of more than two (n,)."""
     truth = np.eye(probability.shape[1])[labels]
     squares = ((probability - truth) ** 2).sum(axis=1)

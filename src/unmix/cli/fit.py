@@ -25,7 +25,10 @@ from unmix.cli.group import (
 from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
 
 if TYPE_CHECKING:
+    from unmix.assess.audit import LabelAudit
     from unmix.assess.evaluate import Evaluation
+    from unmix.classifier import UnmixClassifier
+    from unmix.data.priors import Priors
 
 
 @main.command()
@@ -139,6 +142,13 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
     help="Hold sets out in turn and predict their shares. Default: if --method is auto or the "
     "model is cheap to fit.",
 )
+@click.option(
+    "--labels",
+    "label_column",
+    metavar="COLUMN",
+    help="Column with the classes of a few rows, empty for all others: an audit. Nothing is "
+    "trained by it.",
+)
 @click.option("--drop", multiple=True, help="Column to leave out; repeat the option for more.")
 @click.option(
     "--held-out",
@@ -169,6 +179,7 @@ def fit(
     hidden: tuple[int, int] | None,
     prior_error: float | str | None,
     hide_sets: bool | None,
+    label_column: str | None,
     drop: tuple[str, ...],
     held_out: float,
     allow_unused_priors: bool,
@@ -212,7 +223,8 @@ def fit(
             rows,
             set_columns,
             priors,
-            drop=drop,
+            # The labels are no feature: what is trained never sees this column.
+            drop=drop if label_column is None else (*drop, label_column),
             allow_unused=allow_unused_priors,
             held_out=held_out,
             seed=seed,
@@ -231,6 +243,8 @@ def fit(
         settings = {"options": plain(options)}
         with _resumable(source.stream), source.rows(output, settings) as (training, judged):
             clf = UnmixClassifier(training.priors, **options, verbose=not as_json).fit(training)
+            if label_column is not None:
+                clf.audit_ = _audited(clf, rows, set_columns, label_column, priors)
             judgement = clf.judge(judged.x, judged.sets)
             write_model(clf, folder)
             (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
@@ -256,6 +270,7 @@ def fit(
         record["worth_in_labels"] = judgement.diagnosis.worth_in_labels
         record["set_priors"] = dict(zip(judgement.set_ids, judgement.refined_priors, strict=True))
         evaluation = judgement.evaluation
+        record["audit"] = plain(judgement.audit)
         record["evaluation"] = None if evaluation is None else _brief(evaluation)
         record["output"] = output
         click.echo(json.dumps(plain(record)))
@@ -274,6 +289,37 @@ def fit(
                 f"z {gain.z:.1f} ({gain.threshold:.1f} is needed)"
             )
     tell(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
+
+
+def _audited(
+    clf: UnmixClassifier,
+    rows: str,
+    set_columns: tuple[str, ...],
+    label_column: str,
+    priors: Priors,
+) -> LabelAudit:
+    """Read the rows once more, now with their labels, and audit the classifier by these."""
+    import numpy as np
+    import pandas as pd
+
+    from unmix.assess.judge import audit_logits
+    from unmix.data.grouped_priors import how_to_read, sets_in
+    from unmix.data.priors import UnratedRows
+    from unmix.data.tables import naming, scan_rows
+
+    types = clf.encoder_.dtypes | {label_column: "str"}
+    others, logits, sets, labels = UnratedRows(priors), [], [], []
+    for frame in scan_rows(rows, **how_to_read(list(types), set_columns, types)):
+        frame.index += 1  # messages count rows from 1
+        rated = others.rated(sets_in(frame, set_columns))
+        kept = frame if rated is None else frame[rated]
+        with naming(rows):
+            logits.append(clf.logits_at(kept[clf.encoder_.columns], clf.learner_.base_prior))
+        sets.append(kept[list(set_columns)])
+        labels.append(kept[label_column])
+    with naming(rows):
+        of_rows = sets_in(pd.concat(sets, ignore_index=True), set_columns)
+        return audit_logits(clf, np.concatenate(logits), of_rows, pd.concat(labels))
 
 
 @contextmanager

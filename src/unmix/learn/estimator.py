@@ -478,7 +478,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 "held-out set clearly better than the average share does (z of the gain: "
                 f"{numbers})",
                 NotShownWarning,
-                stacklevel=3,  # who called fit
+                stacklevel=4,  # who called `UnmixClassifier.fit`
             )
 
     def _rated(self, x: Any, sets: Any) -> tuple[Any, Any]:

@@ -37,7 +37,9 @@ class Verdict:
 
 def verdict_of(judgement: Judgement) -> Verdict:
     """Return the banner for a judgement."""
-    rejected = is_rejected(judgement)
+    rejected, audit = is_rejected(judgement), judgement.audit
+    if audit is not None and audit.worse:
+        return Verdict("no", f"No: {audit.rows:,} labeled rows contradict it", audit.sentence)
     if not judgement.believable:
         if beats_guessing(judgement) is False:
             return Verdict(
@@ -53,6 +55,8 @@ def verdict_of(judgement: Judgement) -> Verdict:
                 "Do not trust the numbers below until you know which sets differ, and why.",
             )
         return Verdict("no", "No: do not trust these numbers", "")
+    if audit is not None and audit.supports:
+        return Verdict("yes", f"Yes: audited on {audit.rows:,} labels", audit.sentence)
     missing = _unchecked(judgement)
     if not judgement.assumption.set_posterior and beats_guessing(judgement):
         return Verdict(
@@ -95,7 +99,7 @@ def _fallacy(judgement: Judgement) -> str:
             if large
             else ""
         )
-        + "A handful of labels settles it: unmix evaluate --labels."
+        + "A handful of labels settles it: unmix fit --labels, or unmix evaluate --labels."
     )
 
 
