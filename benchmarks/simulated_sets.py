@@ -12,7 +12,8 @@ noise            300 sets of 32 rows under label shift, counts with Laplace nois
 
 The right family is the assumption. Sets put together by chance meet every assumption, and only
 `count` uses all they tell: there it is `count`. Noisy shares are cut off at 0 and 1. Intervals: the
-share of the rows of 5 new sets in each draw. Without signal: 100 draws each with 12 and 40 sets
+share of the rows of 5 new sets in each draw, and of 3 groups that cross the known sets, by a
+feature that matters. Without signal: 100 draws each with 12 and 40 sets
 whose rows have nothing to do with their shares.
 One line for each draw in results/simulated_sets.jsonl.
 """
@@ -38,7 +39,8 @@ KINDS = {
     "noise": {"ssc", "count"},
 }
 MODELS = ("linear", "auto")
-COLUMNS = ["part", "kind", "sets", "model", "method", "right", "new_sets", "shown", "seconds"]
+COLUMNS = ["part", "kind", "sets", "model", "method", "right", "new_sets", "by_group"]
+COLUMNS += ["shown", "word", "seconds"]
 
 
 def logistic(z):
@@ -86,6 +88,10 @@ def chosen(part, kind, model, draw):
     gain = clf.gains_[clf.method_]
     found = clf.prevalence(x[~seen], sets[~seen])
     truth = pd.Series(labels[~seen]).groupby(sets[~seen]).mean()
+    # Groups that cross the known sets, by a feature that matters.
+    group = np.digitize(x[seen, 0], [-0.7, 0.7])
+    by_group = clf.prevalence(x[seen], sets[seen], by=group)
+    of_group = pd.Series(labels[seen]).groupby(group).mean()
     return {
         "method": clf.method_,
         "fitted": clf.model_,
@@ -94,7 +100,8 @@ def chosen(part, kind, model, draw):
         "shown": bool(gain.shown),
         "gains": {k: [round(g.gain, 3), round(g.z, 2)] for k, g in clf.gains_.items()},
         "tau": float(clf.learner_.tau),
-        "new_sets": held(found, truth),
+        "new_sets": held(found.sets, truth),
+        "by_group": held(by_group.groups, of_group),
         "seconds": round(time.perf_counter() - started, 1),
     }
 
@@ -102,7 +109,7 @@ def chosen(part, kind, model, draw):
 def held(found, truth):
     """Return how many intervals hold the true share, and how many there are."""
     return [
-        int(sum(s.low <= t <= s.high for s, t in zip(found.sets, truth, strict=True))),
+        int(sum(s.low <= t <= s.high for s, t in zip(found, truth, strict=True))),
         len(truth),
     ]
 
@@ -120,6 +127,7 @@ def nothing(part, sets, model, draw):
         "fitted": clf.model_,
         "z": best.z,
         "shown": bool(best.shown),
+        "word": best.word,
         "seconds": round(time.perf_counter() - started, 1),
     }
 
@@ -146,14 +154,21 @@ def summary(lines):
     # Either part may not have been run.
     table = pd.DataFrame(lines).reindex(columns=COLUMNS)
     for (kind, model), rows in table[table.part == "chosen"].groupby(["kind", "model"]):
-        share = np.mean([held / total for held, total in rows["new_sets"]])
+        share, by_group = (
+            np.mean([held / total for held, total in rows[name].dropna()])
+            for name in ("new_sets", "by_group")
+        )
         print(
             f"{kind}, {model}: right in {rows['right'].sum()} of {len(rows)} "
             f"{rows['method'].value_counts().to_dict()}, intervals of new sets hold {share:.0%}, "
-            f"{rows['seconds'].mean():.1f} s"
+            f"of groups {by_group:.0%}, {rows['seconds'].mean():.1f} s"
         )
     for (sets, model), rows in table[table.part == "nothing"].groupby(["sets", "model"]):
-        print(f"no signal, {sets:.0f} sets, {model}: shown in {rows['shown'].sum()} of {len(rows)}")
+        clear = (rows["word"] == "clear").sum()
+        print(
+            f"no signal, {sets:.0f} sets, {model}: shown in {rows['shown'].sum()} and clear in "
+            f"{clear} of {len(rows)}"
+        )
 
 
 if __name__ == "__main__":

@@ -66,22 +66,28 @@ def _simulated(runs: Runs) -> str:
                 _counted(run["method"] for run in found),
                 f"{right} of {len(found)}",
                 _held(found, "new_sets"),
+                _held(found, "by_group"),
             ]
         )
-    head = ("sets", "model", "chosen", "right", "intervals hold")
+    head = ("sets", "model", "chosen", "right", "new sets", "groups")
     text = (
         "Draws of simulated sets with method `auto`: is the right family chosen, and how many of "
-        "the 95 % intervals of `prevalence` hold the true share of a new set? Sets put together by "
-        "chance meet every assumption; there `count` is right, since it uses all that is known. "
+        "the 95 % intervals of `prevalence` hold the true share: of a new set, and of a group of rows "
+        "that crosses the known sets? Sets put together by chance meet every assumption; there `count` is right, since it uses all that is known. "
         "`python benchmarks/simulated_sets.py`.\n\n" + markdown_table(head, lines, words=3)
     )
     lines = [
-        [f"{sets} sets", model, f"{sum(run['shown'] for run in found)} of {len(found)}"]
+        [
+            f"{sets} sets",
+            model,
+            f"{sum(run['shown'] for run in found)} of {len(found)}",
+            f"{sum(run.get('word') == 'clear' for run in found)} of {len(found)}",
+        ]
         for (sets, model), found in _grouped(
             [run for run in runs if run["part"] == "nothing"], "sets", "model"
         )
     ]
-    head = ("no signal", "model", "more than chance")
+    head = ("no signal", "model", "shown", "clear")
     return (
         f"{text}\nRows that have nothing to do with the shares of their sets: how often is "
         f"something claimed?\n\n{markdown_table(head, lines, words=2)}"

@@ -6,6 +6,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import reference
+from unmix.core.set_effects import best_effect_nll
 from unmix.core.losses import ssc_cross_entropy
 from unmix.core.risks import proportion_risk
 from unmix.core.transition import Transition
@@ -397,3 +398,27 @@ def test_rows_and_priors_that_cannot_be_used_are_refused():
 
 def rng():
     return np.random.default_rng(0)
+
+
+def test_under_set_effects_the_penalty_turns_the_slopes_and_does_not_shorten_them():
+    rng = np.random.default_rng(0)
+    index = np.repeat(np.arange(40), 60)
+    x = rng.normal(scale=0.5, size=(40, 3))[index] + rng.normal(size=(len(index), 3))
+    slopes = np.array([1.5, -1.0, 0.5])
+    labels = rng.random(len(index)) < 1 / (1 + np.exp(-x @ slopes))
+    shares = np.bincount(index, labels) / 60
+    sets = UnlabeledSets(x, index, shares, 0.5)
+    strong = fit_linear(sets, method="set-effects", l2=1.0)
+    weak = fit_linear(sets, method="set-effects", l2=1e-4)
+    assert np.linalg.norm(strong.weights) > 0.7 * np.linalg.norm(weak.weights)
+
+    def mean_nll(scale):
+        def at(bias):
+            logits = scale * (x @ strong.weights) + bias
+            return best_effect_nll(logits, index, shares)[0].mean()
+
+        return min(at(strong.bias + step) for step in np.linspace(-0.5, 0.5, 41))
+
+    assert mean_nll(1.0) <= min(mean_nll(0.9), mean_nll(1.1))
+    # One that is beyond those to choose from is there to say little.
+    assert np.linalg.norm(fit_linear(sets, method="set-effects", l2=1000.0).weights) < 0.01

@@ -21,6 +21,7 @@ from unmix.core.assumptions import COVARIATE_SHIFT
 from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.groupings import row_copies
 from unmix.core.losses import set_log_loss
+from unmix.core.set_risks import SetEffectRisk
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
@@ -160,6 +161,10 @@ def fit_linear(
         proportion    - sum_j c_j sum_k Theta_jk log(mean of eta_k over set j) + l2 |w|^2
           weights     c_j proportional to 1 / (1 / n_j + 1 / 250 + s_j^2 / v)
 
+          set effects   mean of set_effect_nll + l2 |w|^2; then w and the bias are moved to s w and
+                        b' that make the mean least: a strong penalty finds the better direction
+                        where there are few sets, and would shrink the slopes along it
+
     The 250 is measured. With c_j = n_j hidden shares were predicted well only if all sets had
     exactly the same p(class | x), with equal c_j only if they differed much; this does both.
     """
@@ -276,6 +281,8 @@ def _fit(
         objective.start = np.concatenate((start.weights.ravel(), np.ravel(moved), free))
     limits: Any = (ROUGH_ITER, checkpoint, ROUGH_TOLERANCE) if rough else (max_iter, checkpoint)
     weights, bias, free, result = minimise(objective, *limits)
+    if isinstance(sets, UnlabeledSets) and _scales_freely(method, l2, weights):
+        weights, bias = _rescaled(sets, method, errors, weights, bias)
     priors = sets.set_priors
     if refiner is not None:
         found = refiner.shares(torch.from_numpy(free * unit).view(refiner.start.shape))
@@ -289,6 +296,34 @@ def _fit(
         loss=float(result.fun),
         converged=bool(result.success),
     )
+
+
+def _scales_freely(method: Method, l2: float, weights: FloatArray) -> bool:
+    """Say whether a penalty is only for the direction of the weights, and not for their length.
+
+    Not one that is beyond those to choose from: it is there to say little.
+    """
+    free = method.risk is SetEffectRisk and weights.ndim == 1
+    return free and 0 < l2 <= max(method.strengths) and bool(weights.any())
+
+
+def _rescaled(
+    sets: UnlabeledSets,
+    method: Method,
+    errors: FloatArray,
+    weights: FloatArray,
+    bias: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Return weights of the length, and the bias, that suit the sets best without a penalty."""
+    scores = sets.x @ weights
+    unit = float(scores.std())
+    if not unit > 0:
+        return weights, bias
+    along = replace(sets, x=(scores / unit)[:, None])
+    objective = Objective(along, criterion_for(method, along, errors), bias, NO_FREE, 0.0, None)
+    objective.start = np.concatenate(([unit], np.ravel(bias)))
+    length, bias, _, _ = minimise(objective, ROUGH_ITER, None, ROUGH_TOLERANCE)
+    return weights * (length[0] / unit), bias
 
 
 def _start(prior: FloatArray) -> FloatArray:
