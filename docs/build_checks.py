@@ -72,8 +72,9 @@ def _simulated(runs: Runs) -> str:
     head = ("sets", "model", "chosen", "right", "new sets", "groups")
     text = (
         "Draws of simulated sets with method `auto`: is the right family chosen, and how many of "
-        "the 95 % intervals of `prevalence` hold the true share: of a new set, and of a group of rows "
-        "that crosses the known sets? Sets put together by chance meet every assumption; there `count` is right, since it uses all that is known. "
+        "the 95 % intervals of `prevalence` hold the true share: of a new set, and of a group of "
+        "rows that crosses the known sets? Sets put together by chance meet every assumption; "
+        "there `count` is right, since it uses all that is known. "
         "`python benchmarks/simulated_sets.py`.\n\n" + markdown_table(head, lines, words=3)
     )
     lines = [

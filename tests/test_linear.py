@@ -6,9 +6,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 import reference
-from unmix.core.set_effects import best_effect_nll
 from unmix.core.losses import ssc_cross_entropy
 from unmix.core.risks import proportion_risk
+from unmix.core.set_effects import best_effect_nll
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import IdentifiabilityError, InputError
