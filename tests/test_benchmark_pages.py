@@ -1,6 +1,7 @@
 """Pages made of benchmark runs: what was measured is on them, and they are what is committed."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 import build_checks
 import build_llp_adult
+import build_reliability
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from measuring import Runs
@@ -103,9 +105,37 @@ def test_the_checks_page_shows_what_was_measured():
     assert build_checks.render_page({}).count(build_checks.NOT_YET) == 4
 
 
-@pytest.mark.parametrize("made", [build_llp_adult, build_checks])
+def test_the_reliability_page_shows_what_was_measured():
+    kills = {"fit": {"kills": 76, "ends": 19, "same": 18, "clean": 17}}
+    crowd = {"processes": 64, "ended_well": 60, "told_in_one_line": 4, "wrong": 0}
+    load = {"predict": [{"rows": 10**8, "seconds": 100.4, "peak_mb": 700}]}
+    full = ("disks", "one_line", "older_output_whole", "nothing_half_written", "went_on")
+    disks = {name: 20 + i for i, name in enumerate(full)}
+    keys = ("tried", "read", "refused", "wrong", "crashes", "hangs", "most_memory_mb")
+    folders = dict(zip(keys, (5000, 708, 4292, 0, 0, 0, 1.3), strict=True))
+    faults = {"kills": kills, "disks": disks, "together": crowd, "load": load}
+    faults |= {"cases": {"test_files.py": 50, "test_saved.py": 40}}
+    page = build_reliability.render_page({"faults": faults, "fuzz": {"folders": folders}})
+    assert "| fit | 76 | 19 | 18 | 17 |" in page
+    assert "20 times a disk" in page
+    assert "exit code 2: 21." in page
+    assert "64 processes, eight at a time" in page
+    assert "| predict | 100,000,000 | - | 100 | 700 |" in page
+    assert "| model folders | 5,000 | 708 | 4,292 | 0 | 0 | 0 | 1 |" in page
+    assert "90 cases, all answered" in page
+    assert build_reliability.NOT_YET not in page
+    assert build_reliability.render_page({}).count(build_reliability.NOT_YET) == 6
+
+
+def test_the_tests_that_the_reliability_page_names_are_there():
+    named = set(re.findall(r"(?:tests|benchmarks)/\w+\.py", build_reliability.render_page({})))
+    assert len(named) > 6
+    assert all((build_reliability.DOCS.parent / name).is_file() for name in named)
+
+
+@pytest.mark.parametrize("made", [build_llp_adult, build_checks, build_reliability])
 def test_the_committed_pages_are_what_the_committed_runs_give(made):
-    if made is build_checks:
+    if made is not build_llp_adult:
         page = made.render_page(made.read_results(made.RESULTS))
     else:
         page = made.render_page(made.read_runs(made.RUNS))
