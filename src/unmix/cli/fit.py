@@ -17,6 +17,7 @@ from unmix.cli.group import (
     main,
     priors_option,
     rates_of,
+    rows_argument,
     set_option,
     target_of,
     target_option,
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@click.argument("rows", type=click.Path())
+@rows_argument
 @set_option
 @priors_option
 @with_rates_options
 @target_option
 @json_option
 def diagnose(
-    rows: str,
+    rows: tuple[str, ...],
     set_columns: tuple[str, ...],
     priors_files: tuple[str, ...],
     target_prior: float | dict[str, float] | None,
@@ -110,7 +111,7 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
 
 
 @main.command()
-@click.argument("rows", type=click.Path())
+@rows_argument
 @set_option
 @priors_option
 @with_rates_options
@@ -169,7 +170,7 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @json_option
 def fit(
-    rows: str,
+    rows: tuple[str, ...],
     set_columns: tuple[str, ...],
     priors_files: tuple[str, ...],
     output: str,
@@ -293,7 +294,7 @@ def fit(
 
 def _audited(
     clf: UnmixClassifier,
-    rows: str,
+    rows: tuple[str, ...],
     set_columns: tuple[str, ...],
     label_column: str,
     priors: Priors,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from unmix.data.priors import Priors
+    from unmix.data.tables import Rows
 
 __all__ = [
     "Stopped",
@@ -36,6 +37,7 @@ __all__ = [
     "overwrite_option",
     "priors_option",
     "rates_of",
+    "rows_argument",
     "set_option",
     "target_of",
     "target_option",
@@ -102,7 +104,8 @@ class OneLineErrors(click.Group):
 
 def fail(message: str, code: int) -> NoReturn:
     """Print one line on standard error and stop."""
-    line = re.sub(r"\s*\n\s*", " ", message.strip())
+    # An address of an object store may hold a key and its secret.
+    line = re.sub(r"://[^/@\s]+@", "://", re.sub(r"\s*\n\s*", " ", message.strip()))
     if len(line) > LONGEST:
         line = f"{line[: LONGEST // 2]} ... {line[-LONGEST // 4 :]}"
     tell(f"unmix: {line}", err=True)
@@ -175,6 +178,9 @@ def main(debug: bool, files: tuple[str, ...]) -> None:
         load_file(file)
 
 
+rows_argument = click.argument(
+    "rows", type=click.Path(), nargs=-1, required=True, metavar="ROWS..."
+)
 set_option = click.option(
     "--sets",
     "set_columns",
@@ -276,7 +282,7 @@ target_option = click.option(
 
 
 @contextmanager
-def about_rows(rows: str, frame: pd.DataFrame, *others: str | None) -> Iterator[None]:
+def about_rows(rows: Rows, frame: pd.DataFrame, *others: str | None) -> Iterator[None]:
     """Name the file in errors about its rows, which are counted from 1.
 
     An error that names another file, one of the priors, is not about the rows.

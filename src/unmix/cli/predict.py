@@ -17,6 +17,7 @@ from unmix.cli.group import (
     overwrite_option,
     priors_option,
     rates_of,
+    rows_argument,
     set_option,
     target_of,
     target_option,
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
     from unmix.assess.model_based import ModelBased
     from unmix.classifier import UnmixClassifier
     from unmix.data.priors import Priors
+    from unmix.data.tables import Table
 
 MOST_SENTENCES = 5  # about drift
 
 
 @main.command()
 @click.argument("model", type=click.Path())
-@click.argument("rows", type=click.Path())
+@rows_argument
 @click.option("-o", "--output", required=True, type=click.Path(), help="CSV or Parquet to write.")
 @target_option
 @click.option(
@@ -72,7 +74,7 @@ MOST_SENTENCES = 5  # about drift
 @json_option
 def predict(
     model: str,
-    rows: str,
+    rows: tuple[str, ...],
     output: str,
     target_prior: float | dict[str, float] | None,
     keep: tuple[str, ...],
@@ -93,42 +95,42 @@ def predict(
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
     from unmix.data.row_writer import is_csv
-    from unmix.data.tables import count_rows, open_table, require_column, scan_rows, write_rows
+    from unmix.data.tables import open_table, require_column, scan_rows, write_rows
     from unmix.learn.estimator import class_probabilities
     from unmix.learn.score_columns import score_columns, score_names
     from unmix.progress import progress_bar
 
-    check_output(output, overwrite, rows, *priors_files)
+    table = open_table(rows)
+    check_output(output, overwrite, *table.files, *priors_files)
     clf = UnmixClassifier.load(model)
     if target_prior is not None:
         clf.retarget(target_of(target_prior, clf.classes_))
-    _require_features(clf, rows)
+    _require_features(clf, table)
     _check_scoring(clf, target_prior, set_columns, priors_files, threshold)
-    table = open_table(rows)
     kept = list(table.columns if keep == ("all",) else dict.fromkeys(keep))
     for name in kept:
         require_column(table, name)
     taken = [name for name in kept if name in score_names(clf.classes_)]
     if taken:
-        raise InputError(f"column {taken[0]!r} of {rows} would be overwritten; rename it")
+        raise InputError(f"column {taken[0]!r} of {table.path} would be overwritten; rename it")
     columns = list(dict.fromkeys([*clf.encoder_.columns, *kept]))
     features = clf.encoder_.dtypes
     types = {k: v for k, v in features.items() if v == "str" or k not in kept}
-    if is_csv(rows) and is_csv(output):  # 007 stays 007
+    if all(map(is_csv, table.files)) and is_csv(output):  # 007 stays 007
         types |= {name: "str" for name in kept if name not in features}
     unseen: dict[str, tuple[int, str]] = {}
-    total = count_rows(rows)
+    total = table.num_rows
     known, priors, drift = None, None, DriftCount.of_table(clf, total or 0)
     if set_columns:
         if priors_files:
             priors = rates_of(set_columns, priors_files, reading)
-        known = _known_set_scores(clf, rows, set_columns, priors, drift)
+        known = _known_set_scores(clf, table, set_columns, priors, drift)
     with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
 
         def scored() -> Iterator[pd.DataFrame]:
             done = 0
-            for frame in scan_rows(rows, columns=columns, dtypes=types):
-                with about_rows(rows, frame):
+            for frame in scan_rows(table, columns=columns, dtypes=types):
+                with about_rows(table, frame):
                     if known is None:
                         features = frame[clf.encoder_.columns]
                         logits = clf.decision_function(features)
@@ -175,7 +177,7 @@ def predict(
 
 @main.command()
 @click.argument("model", type=click.Path())
-@click.argument("rows", type=click.Path())
+@rows_argument
 @set_option
 @priors_option
 @with_rates_options
@@ -183,7 +185,7 @@ def predict(
 @json_option
 def evaluate(
     model: str,
-    rows: str,
+    rows: tuple[str, ...],
     set_columns: tuple[str, ...],
     priors_files: tuple[str, ...],
     label_column: str | None,
@@ -198,24 +200,25 @@ def evaluate(
     from unmix.classifier import UnmixClassifier
     from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.priors import UnratedRows
-    from unmix.data.tables import read_rows
+    from unmix.data.tables import open_table, read_rows
 
     clf = UnmixClassifier.load(model)
     priors = rates_of(set_columns, priors_files, reading)
-    _require_features(clf, rows)
+    table = open_table(rows)
+    _require_features(clf, table)
     types = dict(clf.encoder_.dtypes)
     columns = list(types)
     if label_column is not None and label_column not in types:
         columns.append(label_column)
         types[label_column] = "str"
-    frame = read_rows(rows, **how_to_read(columns, set_columns, types))
+    frame = read_rows(table, **how_to_read(columns, set_columns, types))
     others = UnratedRows(priors)
     rated = others.rated(sets_in(frame, set_columns))
     if rated is not None:
         tell_left_out(str(others))
         frame = frame[rated]
     labels = None if label_column is None else frame[label_column]
-    with about_rows(rows, frame, *priors_files):
+    with about_rows(table, frame, *priors_files):
         features, sets = frame[clf.encoder_.columns], sets_in(frame, set_columns)
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
     hold = rates_hold(clf.method_row_.assumption, result)
@@ -231,7 +234,7 @@ def evaluate(
 
 @main.command()
 @click.argument("model", type=click.Path())
-@click.argument("rows", type=click.Path())
+@rows_argument
 @click.option(
     "--sets",
     "set_columns",
@@ -258,7 +261,7 @@ def evaluate(
 @json_option
 def prevalence(
     model: str,
-    rows: str,
+    rows: tuple[str, ...],
     set_columns: tuple[str, ...],
     by: tuple[str, ...],
     priors_files: tuple[str, ...],
@@ -276,26 +279,29 @@ def prevalence(
     from unmix.classifier import UnmixClassifier
     from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.row_writer import write_rows
-    from unmix.data.tables import column_names, scan_rows
+    from unmix.data.tables import open_table, scan_rows
     from unmix.data.wording import listed
 
     if not set_columns and not by:
         raise InputError("say what the shares are by: --sets COLUMN, --by COLUMN, or both")
     if priors_files and not set_columns:
         raise InputError("--priors are the shares of sets: say with --sets which column names them")
-    check_output(output, overwrite, rows, *priors_files)
+    table = open_table(rows)
+    check_output(output, overwrite, *table.files, *priors_files)
     clf = UnmixClassifier.load(model)
-    _require_features(clf, rows)
-    available = column_names(rows)
+    _require_features(clf, table)
+    available = table.columns
     for name in by:
         if name not in available:
-            raise InputError(f"{rows} has no column {name!r} for --by; it has {listed(available)}")
+            raise InputError(
+                f"{table.path} has no column {name!r} for --by; it has {listed(available)}"
+            )
     priors = rates_of(set_columns, priors_files, reading) if priors_files else None
     types = dict.fromkeys(by, "str") | dict(clf.encoder_.dtypes)
     logits, resampled, names, groups = [], [], [], []
     how = how_to_read(list(types), set_columns, types)
-    for frame in scan_rows(rows, **how):
-        with about_rows(rows, frame):
+    for frame in scan_rows(table, **how):
+        with about_rows(table, frame):
             features = frame[clf.encoder_.columns]
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             resampled.append(clf.resampled_logits(features))
@@ -311,8 +317,8 @@ def prevalence(
         set_priors=priors,
     )
     if output is not None:
-        table = result.to_frame(clf.classes_.tolist())
-        write_rows(output, [table], quote_formulas=quote_formulas)
+        shares = result.to_frame(clf.classes_.tolist())
+        write_rows(output, [shares], quote_formulas=quote_formulas)
     if as_json:
         click.echo(json.dumps(result.to_dict()))
         return
@@ -326,18 +332,17 @@ def prevalence(
         tell(f"{one.set_id:24} {one.rows:>9,}  {_share_text(one, clf.classes_)}")
 
 
-def _require_features(clf: UnmixClassifier, rows: str) -> None:
+def _require_features(clf: UnmixClassifier, table: Table) -> None:
     """Refuse a table that lacks a column of the model."""
-    from unmix.data.tables import column_names
     from unmix.data.wording import listed
 
     if not hasattr(clf.encoder_, "columns"):
         raise InputError("the model is one of images, and the rows of a file are not")
-    available = column_names(rows)
+    available = table.columns
     absent = [name for name in clf.encoder_.columns if name not in available]
     if absent:
         raise InputError(
-            f"{rows} lacks {listed(absent)}, which the model needs; it has "
+            f"{table.path} lacks {listed(absent)}, which the model needs; it has "
             f"{listed(available, 10)}: rename or add columns (empty cells are allowed)"
         )
 
@@ -363,7 +368,7 @@ def _check_scoring(
 
 def _known_set_scores(
     clf: UnmixClassifier,
-    rows: str,
+    table: Table,
     set_columns: Sequence[str],
     priors: Priors | None,
     drift: DriftCount,
@@ -376,8 +381,8 @@ def _known_set_scores(
     from unmix.data.tables import scan_rows
 
     types, logits, names = clf.encoder_.dtypes, [], []
-    for frame in scan_rows(rows, **how_to_read(list(types), set_columns, types)):
-        with about_rows(rows, frame):
+    for frame in scan_rows(table, **how_to_read(list(types), set_columns, types)):
+        with about_rows(table, frame):
             features = frame[clf.encoder_.columns]
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             drift.add(features, logits[-1], clf.learner_.base_prior)

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
+from unmix.data.addresses import opened_binary, opened_text, suffixes
 from unmix.data.column_types import ColumnKind, first_unreadable, parse_text
 from unmix.data.wording import listed
 from unmix.errors import InputError
@@ -35,6 +36,16 @@ class CsvTable:
     path: str
     columns: tuple[str, ...]
     delimiter: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Where the rows lie."""
+        return (self.path,)
+
+    @property
+    def num_rows(self) -> int | None:
+        """Nobody knows how many rows there are before they are read."""
+        return None
 
     def infer_types(self, columns: Sequence[str]) -> dict[str, Any]:
         """
@@ -100,8 +111,9 @@ class CsvTable:
         try:
             with (
                 explained_os_errors(self.path, "read"),
+                opened_binary(self.path) as stream,
                 pyarrow.csv.open_csv(
-                    self.path,
+                    stream,
                     pyarrow.csv.ReadOptions(block_size=block_bytes),
                     pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                     pyarrow.csv.ConvertOptions(
@@ -173,8 +185,8 @@ def open_csv(path: str | os.PathLike[str]) -> CsvTable:
 
 def _check_is_text(path: str) -> None:
     """Name the formats that people rename to .csv, and the encoding that spreadsheets choose."""
-    with open(path, "rb") as file:
-        head = file.read(4096)
+    with opened_binary(path) as file:
+        head = bytes(file.read(4096))
     if not head.strip():
         raise InputError(f"{path} is empty.")
     if head.startswith(b"PAR1"):
@@ -192,8 +204,8 @@ def _check_is_text(path: str) -> None:
 
 def _wrong_encoding(path: str) -> InputError:
     """Name the first line that is not UTF-8."""
-    with open(path, "rb") as file:
-        for number, line in enumerate(file, start=1):
+    with opened_binary(path) as file:
+        for number, line in enumerate(_lines(file), start=1):
             try:
                 line.decode("utf-8")
             except UnicodeDecodeError as error:
@@ -205,9 +217,18 @@ def _wrong_encoding(path: str) -> InputError:
     raise RuntimeError("every line is UTF-8")
 
 
+def _lines(file: Any) -> Iterator[bytes]:
+    """Yield the lines of a file of bytes, whatever opened it."""
+    rest = b""
+    while block := bytes(file.read(1 << 20)):
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+    yield rest
+
+
 def _find_delimiter(path: str) -> str:
     """Return the comma (the tab for .tsv), unless only another one makes several columns."""
-    usual = "\t" if path.lower().endswith(".tsv") else ","
+    usual = "\t" if suffixes(path)[0] == ".tsv" else ","
     widths = {delimiter: len(_header(path, delimiter)) for delimiter in (usual, *_DELIMITERS)}
     return usual if widths[usual] > 1 else max(widths, key=lambda delimiter: widths[delimiter])
 
@@ -222,7 +243,7 @@ def _header(path: str, delimiter: str) -> list[str]:
 def _records(path: str, delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
     """Yield first line, last line and values of each record, slowly but with line numbers."""
     line = 1
-    with open(path, newline="", encoding="utf-8-sig") as file:
+    with opened_text(path) as file:
         reader = csv.reader(file, delimiter=delimiter)
         try:
             for values in reader:

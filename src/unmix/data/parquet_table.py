@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from unmix.data.addresses import opened_for_parquet
 from unmix.data.column_types import first_unreadable, parse_text
 from unmix.data.wording import listed
 from unmix.errors import InputError
@@ -24,7 +25,9 @@ from unmix.files import explained_os_errors
 
 __all__ = ["ParquetTable", "open_parquet"]
 
-_READ_ROWS = 1 << 14  # rows decoded at a time
+# Decoded at a time: rows, and bytes as float64.
+_READ_ROWS = 1 << 14
+_READ_BYTES = 1 << 24
 _BUFFER_BYTES = 1 << 16  # per column; without it whole column chunks are held in memory
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
@@ -36,6 +39,11 @@ class ParquetTable:
     path: str
     columns: tuple[str, ...]
     num_rows: int
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Where the rows lie."""
+        return (self.path,)
 
     def infer_types(self, columns: Sequence[str]) -> dict[str, Any]:
         """
@@ -66,7 +74,8 @@ class ParquetTable:
         with self._opened() as file:
             for name in types:
                 self._readable_type(file, name)
-            for batch in file.iter_batches(_READ_ROWS, columns=list(types)):
+            read_rows = max(256, min(_READ_ROWS, _READ_BYTES // (8 * max(len(types), 1))))
+            for batch in file.iter_batches(read_rows, columns=list(types)):
                 arrays = [
                     self._read_as(batch[name], type_, name, row) for name, type_ in types.items()
                 ]
@@ -121,7 +130,10 @@ class ParquetTable:
         """Open the file and explain what goes wrong while it is read."""
         with explained_os_errors(self.path, "read"):
             try:
-                with pq.ParquetFile(self.path, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file:
+                with (
+                    opened_for_parquet(self.path) as source,
+                    pq.ParquetFile(source, pre_buffer=False, buffer_size=_BUFFER_BYTES) as file,
+                ):
                     yield file
             except (pa.ArrowException, OSError) as error:
                 if getattr(error, "errno", None) is not None:  # from the system, not from Arrow

@@ -3,10 +3,11 @@
 Knows which suffix means which format; knows nothing of what the columns mean.
 """
 
+import contextlib
 import itertools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from unmix.data.addresses import COMPRESSED, CSV, PARQUET, suffixes
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import atomic_path
 
 __all__ = ["is_csv", "write_rows"]
 
-_CSV_SUFFIXES = (".csv", ".tsv", ".txt")
 _FORMULA = r"^[=+\-@\t\r]"
 _AS_TEXT = re.compile(_FORMULA)
-_PARQUET_SUFFIXES = (".parquet", ".pq")
 
 
 def write_rows(
@@ -69,7 +69,7 @@ def write_rows(
             raise InputError(f"there are no rows to write to {path}.")
         schema = _written_schema(first, path)
         quote = quote_formulas and is_csv(path)
-        with _writer(temporary, _quoted_names(schema) if quote else schema) as writer:
+        with _writer(temporary, _quoted_names(schema) if quote else schema, path) as writer:
             for batch in itertools.chain([first], source):
                 table = _written_table(batch, schema, path)
                 writer.write_table(_quoted(table) if quote else table)
@@ -79,23 +79,34 @@ def write_rows(
 
 def is_csv(path: str | os.PathLike[str]) -> bool:
     """Say whether the suffix means CSV; if not it means Parquet."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in (*_CSV_SUFFIXES, *_PARQUET_SUFFIXES):
-        kind = f"the suffix {suffix!r}" if suffix else "no suffix"
+    suffix, packed = suffixes(path)
+    if suffix not in (*CSV, *PARQUET) or (packed and suffix in PARQUET):
+        whole = suffix + packed
+        kind = f"the suffix {whole!r}" if whole else "no suffix"
         raise InputError(
             f"{path} has {kind}; unmix reads and writes .csv and .parquet: save the table as "
             "one of them, or rename it if it is one."
         )
-    return suffix in _CSV_SUFFIXES
+    return suffix in CSV
 
 
-def _writer(path: Path, schema: Any) -> Any:
-    """Open a writer with a write_table method, to be used in a with statement."""
-    if not is_csv(path):
+def _writer(path: Path, schema: Any, named: str | os.PathLike[str]) -> Any:
+    """Open a writer with a write_table method for what is named so, to be used with `with`."""
+    if not is_csv(named):
         return pq.ParquetWriter(path, schema)
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    delimiter = "\t" if suffixes(named)[0] == ".tsv" else ","
     options = pyarrow.csv.WriteOptions(delimiter=delimiter)
-    return pyarrow.csv.CSVWriter(path, schema, write_options=options)
+    return _csv_writer(path, schema, options, suffixes(named)[1])
+
+
+@contextlib.contextmanager
+def _csv_writer(path: Path, schema: Any, options: Any, packed: str) -> Iterator[Any]:
+    """Open a CSV file, packed if its suffix says so."""
+    with (
+        pa.output_stream(str(path), compression=COMPRESSED.get(packed)) as stream,
+        pyarrow.csv.CSVWriter(stream, schema, write_options=options) as writer,
+    ):
+        yield writer
 
 
 def _quoted_names(schema: Any) -> Any:

@@ -17,8 +17,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unmix.data.addresses import find_files, shown
 from unmix.data.column_types import arrow_type
 from unmix.data.csv_table import CsvTable, open_csv
+from unmix.data.joined_tables import JoinedTables, join_tables
 from unmix.data.parquet_table import ParquetTable, open_parquet
 from unmix.data.row_writer import is_csv, write_rows
 from unmix.data.wording import listed, nearest
@@ -37,11 +39,14 @@ __all__ = [
     "write_rows",
 ]
 
-Table = CsvTable | ParquetTable
+BATCH_ROWS, BATCH_BYTES = 65_536, 1 << 25
+Table = CsvTable | ParquetTable | JoinedTables
+# A file, a folder, a glob, an address, or several of them; or a table that is open.
+Rows = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Table
 
 
 def read_rows(
-    path: str | os.PathLike[str] | Table,
+    path: Rows,
     *,
     columns: Sequence[str] | None = None,
     set_column: str | None = None,
@@ -53,8 +58,9 @@ def read_rows(
     Parameters
     ----------
     path
-        A CSV file (``.csv``, ``.tsv``, ``.txt``) or a Parquet file (``.parquet``, ``.pq``), or
-        a table that `open_table` has opened.
+        A CSV file (``.csv``, ``.tsv``, ``.txt``, also ``.csv.gz`` and ``.csv.zst``) or a Parquet
+        file (``.parquet``, ``.pq``), a folder, a glob, an address such as ``s3://bucket/rows/``,
+        several of them, or a table that `open_table` has opened.
     set_column
         The column that says which set a row belongs to: read as text, no cell may be missing.
     columns, dtypes
@@ -78,9 +84,9 @@ def read_rows(
 
 
 def scan_rows(
-    path: str | os.PathLike[str] | Table,
+    path: Rows,
     *,
-    batch_rows: int = 65536,
+    batch_rows: int | None = None,
     columns: Sequence[str] | None = None,
     set_column: str | None = None,
     dtypes: Mapping[str, object] | None = None,
@@ -96,7 +102,8 @@ def scan_rows(
     path
         As in `read_rows`.
     batch_rows
-        Rows in each batch; the last one may be shorter.
+        Rows in each batch; the last one may be shorter. By default as many as take some 32 MB,
+        65,536 at most: what is in memory depends on bytes, not on how wide the table is.
     columns
         The columns to read, in this order; all by default. ``set_column`` is added if absent.
     set_column
@@ -116,14 +123,16 @@ def scan_rows(
     InputError
         As in `read_rows`, or a cell does not fit what ``dtypes`` says.
     """
-    if batch_rows < 1:
+    if batch_rows is not None and batch_rows < 1:
         raise InputError(f"batch_rows must be at least 1; got {batch_rows}.")
     table = open_table(path)
     types = _types(table, columns, set_column, dtypes or {})
+    if batch_rows is None:
+        batch_rows = max(256, min(BATCH_ROWS, BATCH_BYTES // (8 * max(len(types), 1))))
     return _frames(_checked(table, types, set_column), batch_rows)
 
 
-def infer_dtypes(path: str | os.PathLike[str], *, set_column: str | None = None) -> dict[str, str]:
+def infer_dtypes(path: Rows, *, set_column: str | None = None) -> dict[str, str]:
     """
     Return the dtype that `read_rows` and `scan_rows` give each column, without keeping the rows.
 
@@ -138,36 +147,47 @@ def infer_dtypes(path: str | os.PathLike[str], *, set_column: str | None = None)
     return {name: str(dtype) for name, dtype in frame.dtypes.items()}
 
 
-def column_names(path: str | os.PathLike[str]) -> tuple[str, ...]:
+def column_names(path: Rows) -> tuple[str, ...]:
     """Return the names of the columns of a table, which costs no more than its header."""
     return open_table(path).columns
 
 
-def count_rows(path: str | os.PathLike[str]) -> int | None:
+def count_rows(path: Rows) -> int | None:
     """Return the number of rows where that is cheap to know (Parquet), else None (CSV)."""
-    table = open_table(path)
-    return table.num_rows if isinstance(table, ParquetTable) else None
+    return open_table(path).num_rows
 
 
-def open_table(path: str | os.PathLike[str] | Table) -> Table:
+def open_table(path: Rows) -> Table:
     """
-    Open a CSV or Parquet file by its suffix, and read no more than its header.
+    Open CSV and Parquet files by their suffix, and read no more than their headers.
 
-    A table that is open already is returned as it is.
+    Several files, a folder or a glob are one table. Folders named like ``month=2024-01`` are a
+    column. A table that is open already is returned as it is.
 
     Raises
     ------
     InputError
-        It is missing, a folder, of another kind, or its header is broken.
+        A file is missing, of another kind, or its header is broken.
     """
-    if isinstance(path, CsvTable | ParquetTable):
+    if isinstance(path, CsvTable | ParquetTable | JoinedTables):
         return path
-    if os.path.isdir(path):
-        raise InputError(f"cannot read {path}: it is a folder; give the name of one file.")
+    given = [path] if isinstance(path, str | os.PathLike) else list(path)
+    files = find_files(given)
+    if len(files) == 1 and not files[0].partition:
+        return _open_file(files[0].path)
+    name = os.fspath(given[0]) if len(given) == 1 else f"{os.fspath(given[0])} and others"
+    return join_tables([_open_file(file.path) for file in files], files, name)
+
+
+def _open_file(path: str) -> CsvTable | ParquetTable:
+    """Open one file."""
     if os.path.exists(path) and not os.path.isfile(path):
         # One would wait for ever for a pipe that nobody writes to.
         raise InputError(f"cannot read {path}: it is a pipe or a device; give an ordinary file.")
-    return open_csv(path) if is_csv(path) else open_parquet(path)
+    try:
+        return open_csv(path) if is_csv(path) else open_parquet(path)
+    except InputError as error:
+        raise type(error)(str(error).replace(path, shown(path))) from error
 
 
 def require_column(table: Table, name: str) -> None:
@@ -182,12 +202,17 @@ def require_column(table: Table, name: str) -> None:
 
 
 @contextlib.contextmanager
-def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+def naming(path: Rows) -> Iterator[None]:
     """Put the name of a file before errors about its rows."""
     try:
         yield
     except InputError as error:
-        raise type(error)(f"{os.fspath(path)}: {error}") from error
+        raise type(error)(f"{_name_of(path)}: {error}") from error
+
+
+def _name_of(path: Rows) -> str:
+    """Return what messages call rows."""
+    return path.path if isinstance(path, Table) else str(path)
 
 
 def _types(

@@ -233,7 +233,7 @@ class StreamedTable:
     @property
     def num_rows(self) -> int:
         """Rows of the table."""
-        return self.table.num_rows  # type: ignore[union-attr]
+        return self.table.num_rows or 0  # only tables that know it come here
 
     @property
     def _statistics_file(self) -> Path:

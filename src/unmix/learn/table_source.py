@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 
 from unmix.core.groupings import set_rows
+from unmix.data.addresses import file_identity
 from unmix.data.grouped_priors import find_sets, how_to_read, sets_in, sources_of
-from unmix.data.parquet_table import ParquetTable
 from unmix.data.priors import Priors, UnratedRows, UnratedWarning
 from unmix.data.sets import held_out_rows
-from unmix.data.tables import Table, naming, open_table, read_rows, require_column
+from unmix.data.tables import Rows, Table, naming, open_table, read_rows, require_column
 from unmix.errors import InputError
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.training_rows import TrainingRows
@@ -67,7 +67,7 @@ class TableSource:
     @classmethod
     def open(
         cls,
-        path: str | os.PathLike[str],
+        path: Rows,
         set_column: str | Sequence[str],
         priors: Priors,
         *,
@@ -99,9 +99,13 @@ class TableSource:
             require_column(table, name)
         columns = [name for name in table.columns if name not in (*set_columns, *drop)]
         if not columns:
-            raise InputError(f"{path} has no column to learn from besides the set column; add some")
-        if stream and not isinstance(table, ParquetTable):
-            raise InputError(f"--stream reads Parquet only; convert {path} or leave --stream out")
+            raise InputError(
+                f"{table.path} has no column to learn from besides the set column; add some"
+            )
+        if stream and table.num_rows is None:
+            raise InputError(
+                f"--stream reads Parquet only; convert {table.path} or leave --stream out"
+            )
         if stream is None:
             stream = not fits_in_memory(table, columns)
         return cls(
@@ -161,8 +165,8 @@ class TableSource:
         from unmix.learn.streaming import StreamedTable, scratch_folder
 
         run = settings | {
-            "rows": _identity(self.table.path),
-            "priors": [_identity(source) for source in sources_of(self.priors)],
+            "rows": [file_identity(path) for path in self.table.files],
+            "priors": [file_identity(source) for source in sources_of(self.priors)],
             "table": [self.columns, self.set_columns, self.allow_unused, self.held_out],
             # Another version may encode or train otherwise: then nothing is taken up.
             "versions": {name: version(name) for name in ("unmix", "torch", "numpy", "pandas")},
@@ -215,12 +219,6 @@ def _naming_columns(path: str) -> Iterator[None]:
 
 def fits_in_memory(table: Table, columns: Sequence[str]) -> bool:
     """Say whether a table is to be fitted in memory: if it is small, or CSV, which has no size."""
-    if not isinstance(table, ParquetTable):
+    if table.num_rows is None:
         return True
     return table.num_rows * (8 * len(columns) + SET_ID_BYTES) <= IN_MEMORY_BYTES
-
-
-def _identity(path: str) -> list[Any]:
-    """Return what tells a file from another one, or from itself after a change."""
-    status = os.stat(path)
-    return [os.path.realpath(path), status.st_size, status.st_mtime_ns]
