@@ -285,9 +285,8 @@ def test_a_categorical_of_numbers_stays_a_category_and_text_mixed_with_numbers_i
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (pd.Timestamp("2020-01-01"), "type Timestamp; turn dates and times into numbers"),
-        (datetime.date(2020, 1, 1), "type date; turn dates and times into numbers"),
-        (pd.Timedelta("1h"), "type Timedelta; turn dates and times into numbers"),
+        (datetime.time(1, 2), "type time; turn times into numbers"),
+        (pd.Timedelta("1h"), "type Timedelta; turn times into numbers"),
         (b"bytes", "type bytes; decode bytes into text"),
         ([1, 2], "type list; turn them into one number or one word per cell"),
         ({"a": 1}, "type dict; turn them into one number"),
@@ -430,3 +429,113 @@ def test_errors_are_one_line():
         with pytest.raises(InputError) as caught:
             TableEncoder.fit(bad)
         assert "\n" not in str(caught.value)
+
+
+# What becomes of columns
+
+
+def long(**columns):
+    return pd.DataFrame({"y": np.random.default_rng(0).normal(size=80), **columns})
+
+
+@pytest.mark.parametrize(
+    "dates",
+    [
+        pd.date_range("2020-01-01", periods=80),
+        pd.date_range("2020-01-01", periods=80, tz="Europe/Rome").tz_convert("UTC"),
+        [datetime.date(2020, 1, 1) + datetime.timedelta(days=i) for i in range(80)],
+    ],
+)
+def test_dates_are_numbers_of_days(dates):
+    encoder = TableEncoder.fit(long(day=pd.Series(dates).sample(frac=1, random_state=0).to_numpy()))
+    day = encoder.summaries[1]
+    assert isinstance(day, NumberColumn)
+    assert day.mean == pytest.approx(18262 + 39.5, abs=1)
+
+
+def test_names_and_numbers_of_rows_are_left_out():
+    frame = long(
+        uuid=[f"id-{i * 37 % 80}" for i in range(80)],
+        row=np.arange(1, 81),
+        held=np.sort(np.random.default_rng(0).choice(100, 80, replace=False)),
+        income=np.random.default_rng(1).permutation(np.arange(1000, 9000, 100)),
+        word=["a", "b"] * 40,
+    )
+    encoder = TableEncoder.fit(frame)
+    assert set(encoder.left_out) == {"uuid", "row", "held"}
+    assert encoder.left_out["row"] == "numbers the rows"
+    assert encoder.needed == ["y", "income", "word"]
+    assert encoder.feature_names == ["y", "income", "word=a", "word=b"]
+    x = encoder.matrix(frame)
+    np.testing.assert_array_equal(encoder.matrix(frame[["y", "income", "word"]]), x)
+    again = stored(encoder)
+    assert again.left_out == encoder.left_out
+    np.testing.assert_array_equal(again.matrix(frame), x)
+    assert dict((name, becomes) for name, _, becomes in encoder.listing())["word"] == (
+        "a mark for each of 2 words"
+    )
+    short = TableEncoder.fit(frame.iloc[:40])
+    assert not short.left_out
+    only = TableEncoder.fit(frame[["row", "uuid"]])  # better than nothing
+    assert not only.left_out
+    assert not TableEncoder.fit(np.arange(160.0).reshape(80, 2)).left_out
+
+
+@pytest.mark.parametrize("odd", [".", "35%", "n.d.", "?"])
+def test_text_that_is_nearly_numbers_is_refused_by_name(odd):
+    frame = long(income=[str(1000 + 7 * i) for i in range(78)] + [odd] * 2)
+    with pytest.raises(InputError) as caught:
+        TableEncoder.fit(frame)
+    assert "column 'income' holds numbers, but for 2 of 80 rows with text such as" in str(
+        caught.value
+    )
+    assert "--drop income" in str(caught.value)
+    category = frame.assign(income=frame["income"].astype("category"))
+    assert TableEncoder.fit(category).summaries[1].kind == "category"
+
+
+def test_codes_and_a_few_words_among_numbers_stay_words():
+    codes = TableEncoder.fit(long(zip=[f"{i:05}" for i in range(40)] * 2))
+    assert codes.summaries[1].kind == "category"
+    grades = TableEncoder.fit(long(grade=[str(i % 9) for i in range(78)] + ["?"] * 2))
+    assert grades.summaries[1].kind == "category"
+    percent = long(share=[f"{i}%" for i in range(80)])
+    with pytest.raises(InputError, match="'0%'"):
+        TableEncoder.fit(percent)
+
+
+def test_tables_of_other_libraries_give_the_model_of_a_file(tmp_path):
+    polars = pytest.importorskip("polars")
+    from unmix import UnmixClassifier
+    from unmix.data.arrow_frames import as_frame
+    from unmix.data.tables import read_rows
+
+    rng = np.random.default_rng(0)
+    frame = polars.DataFrame(
+        {
+            "x": rng.normal(size=60),
+            "n": [None if i % 7 == 0 else i % 5 for i in range(60)],
+            "day": [datetime.date(2020, 1, 1) + datetime.timedelta(days=i % 30) for i in range(60)],
+            "word": ["a", "b", None] * 20,
+            "kind": polars.Series(["u", "v"] * 30, dtype=polars.Categorical),
+            "flag": [True, False] * 30,
+        }
+    )
+    frame.write_parquet(tmp_path / "rows.parquet")
+    wanted = read_rows(tmp_path / "rows.parquet")
+    forms = [frame, frame.lazy(), frame.to_arrow(), frame.to_arrow().to_batches()[0]]
+    try:
+        import duckdb
+    except ModuleNotFoundError:
+        pass
+    else:
+        forms.append(duckdb.sql(f"select * from '{tmp_path / 'rows.parquet'}'"))
+    for form in forms:
+        pd.testing.assert_frame_equal(as_frame(form), wanted, check_dtype=False)
+    rates = {"s": 0.2, "t": 0.8}
+    sets = np.repeat(["s", "t"], 30)
+    options = {"model": "linear", "method": "ssc", "l2": 0.1, "hide_sets": False}
+    one = UnmixClassifier(rates, **options).fit(wanted, sets)
+    for form in (frame, frame.to_arrow()):
+        other = UnmixClassifier(rates, **options).fit(form, sets)
+        np.testing.assert_array_equal(one.predict_proba(wanted), other.predict_proba(form))

@@ -181,6 +181,34 @@ def run(*args):
     return result
 
 
+def test_columns_that_are_kept_come_out_as_they_went_in(parts):
+    rates = parts / "rates.csv"
+    rates.write_text("region,share\nn,.2\ns,.4\ne,.6\nw,.8\n")
+    whole = pq.read_table(parts / "whole.parquet")
+    stamps = pa.array([None if i % 5 == 0 else 1_600_000_000_000_000 + i for i in range(600)])
+    numbers = pa.array([None if i % 3 == 0 else 2**53 + i for i in range(600)], pa.int64())
+    whole = whole.append_column("when", stamps.cast(pa.timestamp("us", "UTC")))
+    whole = whole.append_column("number", numbers)
+    whole = whole.append_column("tags", pa.array([["a"], None] * 300))
+    (parts / "kept").mkdir()
+    for i in range(3):
+        pq.write_table(whole.slice(200 * i, 200), parts / "kept" / f"{i}.parquet")
+    named = ("--sets", "region", "--priors", rates, "--drop", "tags", "--drop", "number")
+    fit = ("--model", "linear", "--method", "ssc", "--list-columns")
+    said = run("fit", parts / "kept", *named, "-o", parts / "m", *fit).output
+    assert "  word                     text     a mark for each of 2 words" in said
+    keep = [word for name in ("number", "when", "tags", "x") for word in ("--keep", name)]
+    for output in ("kept.parquet", "kept.csv"):
+        some = keep[:6] if output == "kept.parquet" else keep[:4]
+        run("predict", parts / "m", parts / "kept", "-o", parts / output, *some)
+    found = pq.read_table(parts / "kept.parquet")
+    assert found.column_names == ["number", "when", "tags", "probability", "prediction"]
+    for name in ("number", "when", "tags"):
+        assert found[name].combine_chunks() == whole[name].combine_chunks()
+    text = (parts / "kept.csv").read_text().splitlines()
+    assert text[2].startswith(f"{2**53 + 1},2020-09-13 12:26:40.000001Z,")
+
+
 def test_every_command_takes_a_folder_and_several_files(parts):
     rates = parts / "rates.csv"
     rates.write_text("region,share\nn,.2\ns,.4\ne,.6\nw,.8\n")

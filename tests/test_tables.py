@@ -236,7 +236,7 @@ def test_a_cell_that_does_not_fit_its_dtype_is_named(csv_file, parquet_file, sma
     assert "'seven' in row 40001" in error_of(scan_rows, path, dtypes={"x": "float64"})
     path = parquet_file({"x": [1.0, 1.5]})
     assert "1.5 in row 2" in error_of(scan_rows, path, dtypes={"x": "int64"})
-    path = parquet_file({"x": [datetime.date(2020, 1, 1)]})
+    path = parquet_file({"x": [datetime.time(1, 2)]})
     assert "cannot be read as double" in error_of(scan_rows, path, dtypes={"x": "float64"})
 
 
@@ -308,6 +308,23 @@ def test_a_batch_has_at_least_one_row(csv_file):
 # Parquet's own types
 
 
+def test_dates_are_days_since_1970_wherever_they_come_from(csv_file, parquet_file):
+    days = [18263.0, 18263.125, np.nan]
+    text = 'x\n2020-01-02\n2020-01-02 03:00:00\n""\n'
+    assert read_rows(csv_file(text))["x"].tolist()[:2] == days[:2]
+    zoned = csv_file("x\n2020-01-02T00:00:00Z\n2020-01-02T05:00:00+02:00\n")
+    assert read_rows(zoned)["x"].tolist() == days[:2]
+    for unit in ("s", "ms", "us", "ns"):
+        for zone in (None, "UTC"):
+            times = pa.array([1577923200, 1577934000, None], pa.int64()).cast(pa.timestamp("s"))
+            path = parquet_file(
+                {"x": times.cast(pa.timestamp(unit)).cast(pa.timestamp(unit, zone))}
+            )
+            np.testing.assert_array_equal(read_rows(path)["x"], days)
+    not_a_day = csv_file("x\n2020-01-02\n2020-02-31\n")
+    assert read_rows(not_a_day)["x"].tolist() == ["2020-01-02", "2020-02-31"]
+
+
 def test_parquet_types_become_numbers_and_text(parquet_file):
     path = parquet_file(
         {
@@ -336,8 +353,8 @@ def test_parquet_types_become_numbers_and_text(parquet_file):
     assert rows.loc[0, ["category", "large", "date", "time"]].tolist() == [
         "u",
         "v",
-        "2020-01-02",
-        "2020-01-02 03:00:00.000",
+        18263.0,  # days since 1970
+        18263.125,
     ]
     assert rows.iloc[1, 1:].isna().all()
 

@@ -143,6 +143,7 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
     help="Hold sets out in turn and predict their shares. Default: if --method is auto or the "
     "model is cheap to fit.",
 )
+@click.option("--list-columns", is_flag=True, help="List every column and what becomes of it.")
 @click.option(
     "--labels",
     "label_column",
@@ -182,6 +183,7 @@ def fit(
     hide_sets: bool | None,
     label_column: str | None,
     drop: tuple[str, ...],
+    list_columns: bool,
     held_out: float,
     allow_unused_priors: bool,
     stream: bool | None,
@@ -277,8 +279,14 @@ def fit(
         click.echo(json.dumps(plain(record)))
         return
     tell_understood(priors)
-    numbers = len(source.columns) - len(clf.encoder_.categorical)
+    left_out = clf.encoder_.left_out
+    numbers = len(source.columns) - len(clf.encoder_.categorical) - len(left_out)
     tell(f"{numbers} numeric and {len(clf.encoder_.categorical)} text columns.")
+    for name, reason in left_out.items():
+        tell(f"Column {name!r} is left out: {reason}.")
+    if list_columns:
+        for name, kind, becomes in clf.encoder_.listing():
+            tell(f"  {name:24} {kind:8} {becomes}")
     for sentence in judgement.sentences:
         tell(sentence)
     if judgement.leave_sets_out:

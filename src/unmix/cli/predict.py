@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,7 +96,14 @@ def predict(
     from unmix.assess.estimates import plain
     from unmix.classifier import UnmixClassifier
     from unmix.data.row_writer import is_csv
-    from unmix.data.tables import open_table, require_column, scan_rows, write_rows
+    from unmix.data.tables import (
+        open_table,
+        require_column,
+        rows_per_batch,
+        scan_kept,
+        scan_rows,
+        write_rows,
+    )
     from unmix.learn.estimator import class_probabilities
     from unmix.learn.score_columns import score_columns, score_names
     from unmix.progress import progress_bar
@@ -113,9 +121,11 @@ def predict(
     taken = [name for name in kept if name in score_names(clf.classes_)]
     if taken:
         raise InputError(f"column {taken[0]!r} of {table.path} would be overwritten; rename it")
-    columns = list(dict.fromkeys([*clf.encoder_.columns, *kept]))
+    as_they_lie = not any(map(is_csv, table.files)) and bool(kept)
+    columns = list(dict.fromkeys([*clf.encoder_.needed, *(() if as_they_lie else kept)]))
     features = clf.encoder_.dtypes
-    types = {k: v for k, v in features.items() if v == "str" or k not in kept}
+    types = {k: v for k, v in features.items() if v == "str" or k not in kept or as_they_lie}
+    batch_rows = rows_per_batch(len(columns) + len(kept))
     if all(map(is_csv, table.files)) and is_csv(output):  # 007 stays 007
         types |= {name: "str" for name in kept if name not in features}
     unseen: dict[str, tuple[int, str]] = {}
@@ -127,23 +137,26 @@ def predict(
         known = _known_set_scores(clf, table, set_columns, priors, drift)
     with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
 
-        def scored() -> Iterator[pd.DataFrame]:
+        def scored() -> Iterator[Any]:
             done = 0
-            for frame in scan_rows(table, columns=columns, dtypes=types):
+            scan = scan_rows(table, columns=columns, dtypes=types, batch_rows=batch_rows)
+            beside = scan_kept(table, kept, batch_rows) if as_they_lie else repeat(None)
+            for frame, lying in zip(scan, beside, strict=False):
                 with about_rows(table, frame):
                     if known is None:
-                        features = frame[clf.encoder_.columns]
+                        features = _features(clf, frame)
                         logits = clf.decision_function(features)
                         drift.add(features, logits, clf.target_prior_)
                         probability = class_probabilities(logits, clf.learner_.tau)
                     else:
                         probability = known[done : done + len(frame)]
-                scores = score_columns(frame[kept], probability, clf.classes_, threshold)
+                own = frame[[]] if as_they_lie else frame[kept]
+                scores = score_columns(own, probability, clf.classes_, threshold)
                 for name, (count, example) in clf.encoder_.unseen(frame).items():
                     unseen[name] = (unseen.get(name, (0, example))[0] + count, example)
                 done += len(frame)
                 progress(done, total, "")
-                yield scores
+                yield scores if lying is None else _beside(lying, scores)
 
         written = write_rows(output, scored(), quote_formulas=quote_formulas)
     for name, (count, example) in unseen.items():
@@ -219,7 +232,7 @@ def evaluate(
         frame = frame[rated]
     labels = None if label_column is None else frame[label_column]
     with about_rows(table, frame, *priors_files):
-        features, sets = frame[clf.encoder_.columns], sets_in(frame, set_columns)
+        features, sets = _features(clf, frame), sets_in(frame, set_columns)
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
     hold = rates_hold(clf.method_row_.assumption, result)
     if as_json:
@@ -302,7 +315,7 @@ def prevalence(
     how = how_to_read(list(types), set_columns, types)
     for frame in scan_rows(table, **how):
         with about_rows(table, frame):
-            features = frame[clf.encoder_.columns]
+            features = _features(clf, frame)
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             resampled.append(clf.resampled_logits(features))
         if set_columns:
@@ -339,12 +352,17 @@ def _require_features(clf: UnmixClassifier, table: Table) -> None:
     if not hasattr(clf.encoder_, "columns"):
         raise InputError("the model is one of images, and the rows of a file are not")
     available = table.columns
-    absent = [name for name in clf.encoder_.columns if name not in available]
+    absent = [name for name in clf.encoder_.needed if name not in available]
     if absent:
         raise InputError(
             f"{table.path} lacks {listed(absent)}, which the model needs; it has "
             f"{listed(available, 10)}: rename or add columns (empty cells are allowed)"
         )
+
+
+def _features(clf: UnmixClassifier, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of training; those that nobody looks at may be missing."""
+    return frame.reindex(columns=clf.encoder_.columns)
 
 
 def _check_scoring(
@@ -383,7 +401,7 @@ def _known_set_scores(
     types, logits, names = clf.encoder_.dtypes, [], []
     for frame in scan_rows(table, **how_to_read(list(types), set_columns, types)):
         with about_rows(table, frame):
-            features = frame[clf.encoder_.columns]
+            features = _features(clf, frame)
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             drift.add(features, logits[-1], clf.learner_.base_prior)
         names.append(pd.DataFrame(sets_in(frame, set_columns)))
@@ -401,6 +419,16 @@ def _joined(parts: list[pd.DataFrame], set_columns: Sequence[str]) -> Any:
         return None
     frame = pd.concat(parts, ignore_index=True)
     return frame if len(set_columns) > 1 else frame.iloc[:, 0].rename(set_columns[0])
+
+
+def _beside(kept: Any, scores: pd.DataFrame) -> Any:
+    """Return the columns that are kept as they lie, and the scores, as one Arrow table."""
+    import pyarrow as pa
+
+    added = pa.Table.from_pandas(scores, preserve_index=False)
+    for name in added.column_names:
+        kept = kept.append_column(name, added[name])
+    return kept.replace_schema_metadata(None)
 
 
 RATES = ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr")

@@ -7,6 +7,7 @@ A column is, in this order of preference,
 
 - boolean, if every cell is true or false (in lower, upper or title case);
 - an integer or a float, if every cell is a number; ``inf`` is a number;
+- a float, if every cell is a date or a time as ISO 8601 writes them: days since 1970, in UTC;
 - text otherwise, with every cell as it was written. One word among a million numbers makes the
   column text from its first row on.
 
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from unmix.errors import InputError
 
-__all__ = ["MISSING", "ColumnKind", "arrow_type", "first_unreadable", "parse_text"]
+__all__ = ["MISSING", "ColumnKind", "arrow_type", "days_of", "first_unreadable", "parse_text"]
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 
@@ -31,6 +32,8 @@ _MISSING = pa.array(MISSING)
 _BOOLEANS = pa.array(["true", "false", "True", "False", "TRUE", "FALSE"])
 # 12  1.5  0,35  1.234,5  1,234,567.8 - but not 1,2,3, which is more likely a list of codes
 _COMMA_NUMBER = r"^[+-]?(\d+|\d*\.\d+|[\d.]*,\d+|\d{1,3}(,\d{3})+(\.\d+)?)$"
+_ISO_DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?$"
+_DATES = pa.timestamp("us")
 _TEXT_DTYPES = ("str", "string", "object", "category")
 
 
@@ -63,6 +66,8 @@ class ColumnKind:
 
     def type(self) -> Any:
         """Return the Arrow type to read the column as."""
+        if self._type == _DATES:
+            return pa.float64()
         if self._type is None or (self._missing and self._type != pa.string()):
             return pa.float64()
         return self._type
@@ -87,6 +92,8 @@ def parse_text(text: Any, type_: Any) -> Any:
     try:
         return cells.cast(type_)
     except pa.ArrowInvalid:
+        if pa.types.is_floating(type_) and _are_dates(cells.drop_null()):
+            return days_of(_dates(cells)).cast(type_)
         if not pa.types.is_floating(type_) or not _fits(cells.drop_null(), pa.bool_()):
             raise
         return cells.cast(pa.bool_()).cast(type_)  # true and false as 1 and 0
@@ -129,12 +136,40 @@ def arrow_type(dtype: object) -> Any:
     return pa.from_numpy_dtype(found)
 
 
+def days_of(dates: Any) -> Any:
+    """Return dates and times as days since 1970, in UTC: an array of floats."""
+    microseconds = dates.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    return pc.divide(microseconds.cast(pa.float64(), safe=False), 86_400e6)
+
+
+def _are_dates(values: Any) -> bool:
+    """Say whether every value (none is null) is a date as ISO 8601 writes it."""
+    if not len(values) or not pc.all(pc.match_substring_regex(values, _ISO_DATE)).as_py():
+        return False
+    try:
+        _dates(values)
+    except pa.ArrowInvalid:
+        return False  # such as the 31st of February
+    return True
+
+
+def _dates(text: Any) -> Any:
+    """Return dates with or without a time and an offset as timestamps in UTC."""
+    zoned = pc.match_substring_regex(text, r"(Z|[+-]\d{2}:?\d{2})$")
+    if not pc.any(zoned, min_count=0).as_py():
+        return text.cast(pa.timestamp("us"))
+    plain = pc.if_else(zoned, pa.scalar(None, pa.string()), text).cast(pa.timestamp("us"))
+    moved = pc.if_else(zoned, text, pa.scalar(None, pa.string())).cast(pa.timestamp("us", "UTC"))
+    return pc.coalesce(plain, moved.cast(pa.timestamp("us")))
+
+
 # What a column may turn into when a block does not fit what it was so far; None: no value yet.
 _WIDER: dict[Any, tuple[Any, ...]] = {
-    None: (pa.bool_(), pa.int64(), pa.float64(), pa.string()),
+    None: (pa.bool_(), pa.int64(), pa.float64(), _DATES, pa.string()),
     pa.bool_(): (pa.bool_(), pa.string()),
     pa.int64(): (pa.int64(), pa.float64(), pa.string()),
     pa.float64(): (pa.float64(), pa.string()),
+    _DATES: (_DATES, pa.string()),
 }
 
 
@@ -151,6 +186,8 @@ def _fits(values: Any, type_: Any) -> bool:
     """Say whether every value (none is null) reads as ``type_``."""
     if pa.types.is_string(type_):
         return True
+    if type_ == _DATES:
+        return _are_dates(values)
     if pa.types.is_boolean(type_):
         return bool(pc.all(pc.is_in(values, value_set=_BOOLEANS)).as_py())
     try:

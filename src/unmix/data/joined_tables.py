@@ -84,6 +84,39 @@ class JoinedTables:
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, names=list(types))
 
+    def kept_batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches of some columns as they lie, of one type in all files (Parquet)."""
+        schema = self.kept_schema(columns)
+        for part, partition in zip(self.parts, self.partitions, strict=True):
+            if isinstance(part, CsvTable):
+                raise TypeError("columns of CSV files are read as text")
+            own = [name for name in columns if name in part.columns]
+            for batch in part.kept_batches(own or [part.columns[0]]):
+                arrays = [
+                    batch[name].cast(schema.field(name).type)
+                    if name in own
+                    else _repeated(partition[name], schema.field(name).type, batch.num_rows)
+                    for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def kept_schema(self, columns: Sequence[str]) -> Any:
+        """Return the schema of `kept_batches`."""
+        found = []
+        for part in self.parts:
+            if isinstance(part, ParquetTable):
+                own = [name for name in columns if name in part.columns]
+                found.append(part.kept_schema(own).remove_metadata())
+        whole = pa.unify_schemas(found, promote_options="permissive")
+        return pa.schema(
+            [
+                whole.field(name)
+                if name in whole.names
+                else pa.field(name, self._folder_type(name))
+                for name in columns
+            ]
+        )
+
     def where(self, row: int) -> str:
         """Return ``row 17 of FILE`` for a row that `batches` has reached."""
         place = max((i for i, start in enumerate(self._starts) if start <= row), default=0)

@@ -1,9 +1,9 @@
 """One Parquet file as a stream of Arrow batches with fixed column types.
 
 Numbers and booleans keep their type, except that integers and booleans with missing values become
-floats, because NumPy has no missing integer; decimals become floats. Text, categories, dates and
-times become text. Lists, structures and bytes are refused. Memory does not grow with the file.
-Knows nothing of sets or pandas.
+floats, because NumPy has no missing integer; decimals become floats, dates and timestamps days
+since 1970. Text, categories and times of day become text. Lists, structures and bytes are refused.
+Memory does not grow with the file. Knows nothing of sets or pandas.
 """
 
 import contextlib
@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unmix.data.addresses import opened_for_parquet
-from unmix.data.column_types import first_unreadable, parse_text
+from unmix.data.column_types import days_of, first_unreadable, parse_text
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import explained_os_errors
 
-__all__ = ["ParquetTable", "open_parquet"]
+__all__ = ["ParquetTable", "open_parquet", "read_arrow_column", "readable_arrow_type"]
 
 # Decoded at a time: rows, and bytes as float64.
 _READ_ROWS = 1 << 14
@@ -82,21 +82,26 @@ class ParquetTable:
                 row += batch.num_rows
                 yield pa.RecordBatch.from_arrays(arrays, names=list(types))
 
+    def kept_batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches of some columns as they lie, whatever they hold."""
+        with self._opened() as file:
+            for batch in file.iter_batches(_READ_ROWS, columns=list(columns)):
+                yield batch.select(list(columns))
+
+    def kept_schema(self, columns: Sequence[str]) -> Any:
+        """Return the schema of `kept_batches`."""
+        with self._opened() as file:
+            return pa.schema([file.schema_arrow.field(name) for name in columns])
+
     def where(self, row: int) -> str:
         """Return ``row 17`` for row 16, which counts from 0."""
         return f"row {row + 1}"
 
     def _read_as(self, column: Any, type_: Any, name: str, row: int) -> Any:
         """Convert a column of the batch that starts at ``row``."""
-        if isinstance(column.type, pa.BaseExtensionType):
-            column = column.storage
-        if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
-            column = column.cast(pa.string())
+        column = _plain_column(column)
         try:
-            if pa.types.is_string(column.type):
-                return parse_text(column, type_)
-            # Integers beyond 2^53 may be rounded, as everywhere else.
-            return column.cast(type_, safe=not pa.types.is_floating(type_))
+            return read_arrow_column(column, type_)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             position = first_unreadable(column, type_)
             raise InputError(
@@ -108,18 +113,12 @@ class ParquetTable:
     def _readable_type(self, file: Any, name: str) -> Any:
         """Return the type that the column keeps or becomes."""
         type_ = file.schema_arrow.field(name).type
-        if isinstance(type_, pa.BaseExtensionType):
-            type_ = type_.storage_type
-        if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
-            return pa.float64() if _may_have_nulls(file, name) else type_
-        if pa.types.is_float16(type_):
-            return pa.float32()
-        if pa.types.is_floating(type_):
-            return type_
-        if pa.types.is_decimal(type_) or pa.types.is_null(type_):
-            return pa.float64()
-        if _is_text(type_):
-            return pa.string()
+        whole = pa.types.is_integer(type_) or pa.types.is_boolean(type_)
+        extended = isinstance(type_, pa.BaseExtensionType)
+        nulls = (whole or extended) and _may_have_nulls(file, name)
+        found = readable_arrow_type(type_, nulls=nulls)
+        if found is not None:
+            return found
         raise InputError(
             f"column {name!r} of {self.path} holds {type_}, which is neither number, text nor "
             "time; leave the column out or spread it over several columns."
@@ -165,6 +164,52 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetTable:
     return ParquetTable(path, columns, num_rows)
 
 
+def readable_arrow_type(type_: Any, *, nulls: bool) -> Any:
+    """Return the type that a column of an Arrow type is read as, None if it cannot be read.
+
+    Parameters
+    ----------
+    type_
+        Of the column.
+    nulls
+        Whether it may have missing values.
+    """
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        return pa.float64() if nulls else type_
+    if pa.types.is_float16(type_):
+        return pa.float32()
+    if pa.types.is_floating(type_):
+        return type_
+    if pa.types.is_decimal(type_) or pa.types.is_null(type_) or _is_date(type_):
+        return pa.float64()
+    return pa.string() if _is_text(type_) else None
+
+
+def read_arrow_column(column: Any, type_: Any) -> Any:
+    """Return an Arrow column as the type that `readable_arrow_type` chose, or the user."""
+    column = _plain_column(column)
+    if pa.types.is_floating(type_) and _is_date(column.type):
+        return days_of(column).cast(type_)
+    if pa.types.is_string(column.type):
+        return parse_text(column, type_)
+    # Integers beyond 2^53 may be rounded, as everywhere else.
+    return column.cast(type_, safe=not pa.types.is_floating(type_))
+
+
+def _plain_column(column: Any) -> Any:
+    """Return a column without an extension, its text of the usual kind."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = column.storage
+    if pa.types.is_large_string(column.type) or pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    if pa.types.is_dictionary(column.type) and not pa.types.is_string(column.type.value_type):
+        words = _plain_column(column.dictionary)  # of polars, which Arrow cannot take from
+        column = pa.DictionaryArray.from_arrays(column.indices, words)
+    return column
+
+
 def _may_have_nulls(file: Any, name: str) -> bool:
     """Say whether a flat column may have missing values, from the statistics in the footer."""
     metadata = file.metadata
@@ -180,9 +225,14 @@ def _may_have_nulls(file: Any, name: str) -> bool:
     return False
 
 
+def _is_date(type_: Any) -> bool:
+    """Say whether a column holds days, with or without a time: they become numbers of days."""
+    return bool(pa.types.is_date(type_) or pa.types.is_timestamp(type_))
+
+
 def _is_text(type_: Any) -> bool:
-    """Say whether a column reads best as text: words, categories, dates and times."""
+    """Say whether a column reads best as text: words, categories, times of day."""
     if pa.types.is_dictionary(type_):
         return not pa.types.is_nested(type_.value_type)
-    kinds = ("string", "large_string", "string_view", "date", "time", "timestamp")
+    kinds = ("string", "large_string", "string_view", "time")
     return any(getattr(pa.types, f"is_{kind}")(type_) for kind in kinds)

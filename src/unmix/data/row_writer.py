@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -30,7 +29,7 @@ _AS_TEXT = re.compile(_FORMULA)
 
 def write_rows(
     path: str | os.PathLike[str],
-    batches: Iterable[pd.DataFrame],
+    batches: Iterable[Any],
     *,
     quote_formulas: bool = False,
 ) -> int:
@@ -45,7 +44,7 @@ def write_rows(
     path
         Where to write; its suffix says in which format.
     batches
-        Frames with the same columns, at least one. One batch is in memory at a time.
+        Frames or Arrow tables with the same columns, at least one. One is in memory at a time.
     quote_formulas
         In CSV, put ' before text that begins with one of = + - @, a tab or a carriage return: a
         spreadsheet would take it for a formula. Names of columns too.
@@ -125,9 +124,9 @@ def _quoted(table: Any) -> Any:
     return pa.table(columns, schema=_quoted_names(table.schema))
 
 
-def _written_schema(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Any:
+def _written_schema(frame: Any, path: str | os.PathLike[str]) -> Any:
     """Return the types in which to write frames like this one."""
-    if not frame.columns.is_unique:
+    if len(set(_names(frame))) < len(_names(frame)):
         raise InputError(f"cannot write {path}: several columns have one name; rename them.")
     fields = []
     for field in _arrow_table(frame, None, path).schema:
@@ -136,20 +135,31 @@ def _written_schema(frame: pd.DataFrame, path: str | os.PathLike[str]) -> Any:
     return pa.schema(fields)
 
 
-def _written_table(frame: pd.DataFrame, schema: Any, path: str | os.PathLike[str]) -> Any:
+def _written_table(frame: Any, schema: Any, path: str | os.PathLike[str]) -> Any:
     """Return the frame as an Arrow table of the schema of the first batch."""
-    if [str(name) for name in frame.columns] != schema.names:
+    if _names(frame) != schema.names:
         raise InputError(
-            f"cannot write {path}: a batch has the columns {listed(list(frame.columns))} where "
+            f"cannot write {path}: a batch has the columns {listed(_names(frame))} where "
             f"the first has {listed(schema.names)}; give all batches the same columns."
         )
     return _arrow_table(frame, schema, path)
 
 
-def _arrow_table(frame: pd.DataFrame, schema: Any, path: str | os.PathLike[str]) -> Any:
+def _names(frame: Any) -> list[str]:
+    """Return the names of the columns of a frame or an Arrow table."""
+    if isinstance(frame, pa.Table):
+        return list(frame.column_names)
+    return [str(name) for name in frame.columns]
+
+
+def _arrow_table(frame: Any, schema: Any, path: str | os.PathLike[str]) -> Any:
     """Convert a frame and explain what Arrow cannot hold."""
     try:
-        table = pa.Table.from_pandas(frame, preserve_index=False)
+        table = (
+            frame
+            if isinstance(frame, pa.Table)
+            else pa.Table.from_pandas(frame, preserve_index=False)
+        )
         return table if schema is None else table.replace_schema_metadata(None).cast(schema)
     except (pa.ArrowException, TypeError) as error:
         reason = " ".join(str(part) for part in error.args)

@@ -2,7 +2,7 @@
 
 `read_rows` and ``pd.concat(scan_rows(...))`` give the same frame. A column has one type in all
 batches, that of its whole file: see `unmix.data.column_types` for CSV and
-`unmix.data.parquet_table` for Parquet. Dates and times are text. The set column is text exactly as
+`unmix.data.parquet_table` for Parquet. Dates are days since 1970. The set column is text exactly as
 written; a number in Parquet is written in the shortest way, so 7.0 is the set ``'7'``.
 
 This module does not know what a set prior is or which columns are features.
@@ -35,6 +35,8 @@ __all__ = [
     "open_table",
     "read_rows",
     "require_column",
+    "rows_per_batch",
+    "scan_kept",
     "scan_rows",
     "write_rows",
 ]
@@ -128,8 +130,24 @@ def scan_rows(
     table = open_table(path)
     types = _types(table, columns, set_column, dtypes or {})
     if batch_rows is None:
-        batch_rows = max(256, min(BATCH_ROWS, BATCH_BYTES // (8 * max(len(types), 1))))
+        batch_rows = rows_per_batch(len(types))
     return _frames(_checked(table, types, set_column), batch_rows)
+
+
+def rows_per_batch(width: int) -> int:
+    """Return how many rows of so many columns `scan_rows` puts into a batch."""
+    return max(256, min(BATCH_ROWS, BATCH_BYTES // (8 * max(width, 1))))
+
+
+def scan_kept(table: Table, columns: Sequence[str], batch_rows: int) -> Iterator[Any]:
+    """
+    Yield some columns of Parquet as they lie, in Arrow tables of `batch_rows` rows.
+
+    Nothing is converted: integers with missing values stay integers, and timestamps timestamps.
+    """
+    if isinstance(table, CsvTable):
+        raise TypeError("columns of CSV files are read as text")
+    return _regrouped(table.kept_batches(columns), batch_rows)
 
 
 def infer_dtypes(path: Rows, *, set_column: str | None = None) -> dict[str, str]:

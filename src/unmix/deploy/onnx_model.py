@@ -20,7 +20,7 @@ from unmix.deploy.onnx_graph import ML, OnnxGraph
 from unmix.deploy.onnx_trees import Split, splits_of, tree_nodes
 from unmix.errors import InputError
 from unmix.learn.boosting import BoostingFit
-from unmix.learn.columns import CategoryColumn, EmptyColumn, NumberColumn
+from unmix.learn.columns import CategoryColumn, EmptyColumn, LeftOutColumn, NumberColumn
 from unmix.learn.encoding import FARTHEST, TableEncoder
 from unmix.learn.linear import LinearFit
 from unmix.learn.models import move_logits
@@ -201,7 +201,9 @@ _LAYERS: dict[type, Callable[[OnnxGraph, str, Any], str]] = {
 def _boosting(graph: OnnxGraph, encoder: TableEncoder, fit: BoostingFit) -> str:
     """Add boosted trees: on numbers as they are, and on 0 and 1 for groups of categories."""
     dumped = fit.booster.dump_model()
-    usable = [i for i, c in enumerate(encoder.summaries) if not isinstance(c, EmptyColumn)]
+    usable = [
+        i for i, c in enumerate(encoder.summaries) if not isinstance(c, EmptyColumn | LeftOutColumn)
+    ]
     # A model without any split predicts the same for all rows; some column tells how many.
     none = Split(usable[0], () if usable[0] in encoder.categorical else None)
     splits = splits_of(dumped) or {none}

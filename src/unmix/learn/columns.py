@@ -1,11 +1,13 @@
 """One column of a user's table: what is learned from it in training, and its values as numbers.
 
-Numbers and booleans are numbers, everything else that can be read as a word is a category. Dates,
-lists and the like are refused, with the cure.
+Numbers, booleans and dates (as days since 1970) are numbers, everything else that can be read as a
+word is a category. Lists and the like are refused, with the cure, and so is text most of which are
+numbers. Columns that only name or number the rows are left out.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -28,6 +30,7 @@ __all__ = [
     "Column",
     "EmptyColumn",
     "FloatArray",
+    "LeftOutColumn",
     "NumberColumn",
     "SeenColumn",
     "category_codes",
@@ -45,6 +48,9 @@ MOST_WORDS = 100_000  # of a text column that comes in blocks; beyond, the rares
 LARGEST = 1e150  # the square of a larger number overflows
 # A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
 FLAT = 1e-12
+LEAST_NAMED = 50  # rows, from which on it is no accident that all differ
+MOST_GAPS = 2.0  # how far numbers of rows may be apart, on average
+NEARLY = 0.1  # of the rows may be words in a column that holds numbers
 UNKNOWN, MISSING = -2.0, -1.0  # codes of categories; those of known ones count from 0
 
 
@@ -83,8 +89,20 @@ class EmptyColumn:
     name: str
 
 
-Column = NumberColumn | CategoryColumn | EmptyColumn
-KINDS: dict[str, type[Column]] = {c.kind: c for c in (NumberColumn, CategoryColumn, EmptyColumn)}
+@dataclass(frozen=True)
+class LeftOutColumn:
+    """A column that names or numbers the rows: nobody looks at it, and it may be missing."""
+
+    kind: ClassVar[str] = "left out"
+    name: str
+    reason: str
+    """Such as 'numbers the rows'."""
+
+
+Column = NumberColumn | CategoryColumn | EmptyColumn | LeftOutColumn
+KINDS: dict[str, type[Column]] = {
+    c.kind: c for c in (NumberColumn, CategoryColumn, EmptyColumn, LeftOutColumn)
+}
 
 
 class SeenColumn:
@@ -97,16 +115,39 @@ class SeenColumn:
         self.missing = False
         self.words: Counter[str] = Counter()
         self.forgotten = False
+        self.repeated = False
+        self.declared = False
+        self.rising, self.last = True, -np.inf
 
     def add(self, series: pd.Series[Any]) -> None:
         """Look at further rows."""
+        self.declared |= isinstance(series.dtype, pd.CategoricalDtype)
         if holds_numbers(series, self.name):
             self._add_numbers(column_numbers(series, self.name))
         else:
             self._add_words(series)
 
+    @property
+    def names_rows(self) -> str:
+        """Say why the column only names or numbers the rows; empty if it does not."""
+        rows = sum(self.words.values()) if self.words else self.count
+        if rows < LEAST_NAMED:
+            return ""
+        if self.words:
+            return "" if self.repeated or self.declared else "no two rows have the same"
+        # Some rows may be held out, so that a few numbers are missing in between.
+        counts = self.rising and self.high - self.low + 1 <= MOST_GAPS * self.count
+        return "numbers the rows" if counts and not self.missing else ""
+
     def summary(self) -> Column:
-        """Return what has to be remembered."""
+        """Return what has to be remembered.
+
+        Raises
+        ------
+        InputError
+            Most words of a column of text are numbers: then the others are mistakes.
+        """
+        self._refuse_near_numbers()
         if self.words:
             by_count = sorted(self.words, key=lambda word: (-self.words[word], word))
             kept = sorted(by_count[:MAX_CATEGORIES])
@@ -125,6 +166,10 @@ class SeenColumn:
             values = values[present]
         if not len(values):
             return
+        if self.rising:
+            steps = np.diff(values, prepend=self.last)
+            self.rising = bool((steps > 0).all() and (values == np.floor(values)).all())
+            self.last = float(values[-1])
         self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
         self.count += len(values)
         share = len(values) / self.count
@@ -139,8 +184,38 @@ class SeenColumn:
             self.forgotten = True
         codes, uniques = pd.factorize(series)
         self.missing |= bool((codes < 0).any())
+        self.repeated |= len(uniques) < int((codes >= 0).sum())
         for value, count in zip(uniques, np.bincount(codes[codes >= 0]), strict=True):
-            self.words[category_text(value)] += int(count)
+            word = category_text(value)
+            self.repeated |= word in self.words
+            self.words[word] += int(count)
+
+    def _refuse_near_numbers(self) -> None:
+        """Refuse text that holds numbers but for a few words, or with percent signs."""
+        if self.declared or len(self.words) <= MAX_CATEGORIES:
+            return
+        # 007 is a code.
+        odd = [word for word in self.words if not _is_quantity(word)]
+        rows, strange = sum(self.words.values()), sum(self.words[word] for word in odd)
+        if strange > NEARLY * rows and not all(word.rstrip().endswith("%") for word in odd):
+            return
+        if not odd:
+            return
+        example = max(odd, key=lambda word: self.words[word])
+        raise InputError(
+            f"column {self.name!r} holds numbers, but for {strange:,} of {rows:,} rows with text "
+            f"such as {example!r}; make these empty cells or numbers, or leave the column out "
+            f"(--drop {self.name})"
+        )
+
+
+def _is_quantity(word: str) -> bool:
+    """Say whether a word is a number and not a code such as 007."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return not re.match(r"^[+-]?0\d", word.strip())
 
 
 def holds_numbers(series: pd.Series[Any], name: str) -> bool:
@@ -148,11 +223,13 @@ def holds_numbers(series: pd.Series[Any], name: str) -> bool:
     dtype = series.dtype
     if isinstance(dtype, pd.CategoricalDtype | pd.StringDtype):
         return False
-    if pd.api.types.is_bool_dtype(dtype):
+    if pd.api.types.is_bool_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype):
         return True
     if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
         return True
     types = set(map(type, series.dropna().to_numpy(dtype=object)))
+    if types and all(issubclass(found, date) for found in types):
+        return True
     for found in types:
         if not issubclass(found, str | Real | np.bool_ | Decimal):
             raise InputError(
@@ -166,7 +243,7 @@ def holds_numbers(series: pd.Series[Any], name: str) -> bool:
 def _cure(found: type) -> str:
     """Say what to do with values that are neither numbers nor text."""
     if issubclass(found, date | time | timedelta | pd.Period):
-        return "turn dates and times into numbers such as days since a date, or into text"
+        return "turn times into numbers such as hours, or into text"
     if issubclass(found, bytes):
         return "decode bytes into text"
     return "turn them into one number or one word per cell"
@@ -175,6 +252,7 @@ def _cure(found: type) -> str:
 def column_numbers(series: pd.Series[Any], name: str) -> FloatArray:
     """Return a column of numbers as float64 (n,), NaN where they are missing."""
     try:
+        series = _dates_as_days(series, name)
         values = np.ascontiguousarray(series.to_numpy(dtype=np.float64, na_value=np.nan))
     except OverflowError:  # an integer of Python, beyond any float
         raise InputError(
@@ -188,6 +266,25 @@ def column_numbers(series: pd.Series[Any], name: str) -> FloatArray:
             raise InputError(f"{where}; replace it by a number or an empty cell")
         raise InputError(f"{where}; looks like a missing-value code; replace it by an empty cell")
     return values
+
+
+def _dates_as_days(series: pd.Series[Any], name: str) -> pd.Series[Any]:
+    """Return dates as days since 1970, in UTC, as they are read from files; others as they are."""
+    if series.dtype == object:
+        some = series.dropna()
+        if not (len(some) and isinstance(some.iloc[0], date)):
+            return series
+        try:
+            series = pd.to_datetime(series, utc=True)
+        except (ValueError, TypeError, OverflowError):
+            raise InputError(
+                f"column {name!r} holds dates beside something else; make all of them dates"
+            ) from None
+    if not pd.api.types.is_datetime64_any_dtype(series.dtype):
+        return series
+    if getattr(series.dt, "tz", None) is not None:
+        series = series.dt.tz_convert("UTC").dt.tz_localize(None)
+    return (series - pd.Timestamp(0)) / pd.Timedelta(days=1)
 
 
 def text_for_numbers(series: pd.Series[Any], name: str) -> InputError:
@@ -246,6 +343,7 @@ _VALID: dict[str, Callable[[Any], bool]] = {
     "name": lambda value: isinstance(value, str),
     "mean": _is_number,
     "deviation": lambda value: _is_number(value) and value >= 0,
+    "reason": lambda value: isinstance(value, str),
     "missing": lambda value: isinstance(value, bool),
     "rare": lambda value: isinstance(value, bool),
     "categories": lambda value: (

@@ -26,6 +26,7 @@ from unmix.learn.columns import (
     CategoryColumn,
     Column,
     FloatArray,
+    LeftOutColumn,
     NumberColumn,
     SeenColumn,
     category_codes,
@@ -52,6 +53,7 @@ class TableSummary:
 
     def __init__(self) -> None:
         self._seen: dict[str, SeenColumn] = {}
+        self._by_name = True
 
     def add(self, frame: Any) -> None:
         """Look at rows: a DataFrame, or an array of numbers, shape (n, d).
@@ -62,6 +64,7 @@ class TableSummary:
             A column cannot be used; the message says which and why.
         """
         table = _table(frame)
+        self._by_name &= isinstance(frame, pd.DataFrame)
         places = _places(table)
         repeated = [name for name, found in places.items() if len(found) > 1]
         if repeated:
@@ -74,7 +77,13 @@ class TableSummary:
 
     def encoder(self) -> TableEncoder:
         """Return the encoder of such tables, or say that no column tells rows apart."""
-        encoder = TableEncoder([column.summary() for column in self._seen.values()])
+        summaries = [column.summary() for column in self._seen.values()]
+        named = {name: column.names_rows for name, column in self._seen.items()}
+        if self._by_name and not all(named.values()):
+            summaries = [
+                LeftOutColumn(c.name, named[c.name]) if named[c.name] else c for c in summaries
+            ]
+        encoder = TableEncoder(summaries)
         if not encoder.feature_names:
             raise InputError(
                 f"no column varies ({listed(encoder.columns)}), so the rows cannot be told apart; "
@@ -125,8 +134,26 @@ class TableEncoder:
         self.columns = [c.name for c in self.summaries]
         kinds = [c.kind for c in self.summaries]
         self.categorical = [i for i, kind in enumerate(kinds) if kind == "category"]
-        self.dtypes = {c.name: "float64" if c.kind == "number" else "str" for c in self.summaries}
+        self.dtypes = {
+            c.name: "float64" if c.kind == "number" else "str"
+            for c in self.summaries
+            if not isinstance(c, LeftOutColumn)
+        }
         self.places, self.feature_names = _features(self.summaries)
+
+    @property
+    def needed(self) -> list[str]:
+        """The columns that a table must have."""
+        return [c.name for c in self.summaries if not isinstance(c, LeftOutColumn)]
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Columns that only name or number the rows -> why."""
+        return {c.name: c.reason for c in self.summaries if isinstance(c, LeftOutColumn)}
+
+    def listing(self) -> list[tuple[str, str, str]]:
+        """Return name, type and what becomes of it, for every column."""
+        return [(c.name, *_becomes(c)) for c in self.summaries]
 
     @classmethod
     def fit(cls, frame: Any) -> TableEncoder:
@@ -244,7 +271,11 @@ class TableEncoder:
                 "give the same columns"
             )
         places = _places(table)
-        lost = [name for name in self.columns if name not in places]
+        absent = [name for name in self.columns if name not in places]
+        if absent and not set(absent) & set(self.needed):
+            table = table.assign(**dict.fromkeys(absent, np.nan))
+            places = _places(table)
+        lost = [name for name in self.needed if name not in places]
         if lost:
             raise InputError(
                 f"columns of the training table are missing: {listed(lost)}; add them (empty "
@@ -254,6 +285,22 @@ class TableEncoder:
         if repeated:
             raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
         return table.iloc[:, [places[name][0] for name in self.columns]]
+
+
+def _becomes(column: Column) -> tuple[str, str]:
+    """Return the type of a column and what becomes of it, in words."""
+    if isinstance(column, NumberColumn):
+        missing = ", and a mark where it is missing" if column.missing else ""
+        if not column.deviation:
+            return "number", f"constant, so that it says nothing{missing}"
+        return "number", f"standardised{missing}"
+    if isinstance(column, CategoryColumn):
+        count = len(column.categories)
+        rare = "; rarer ones are unknown" if column.rare else ""
+        return "text", f"a mark for each of {count} words{rare}"
+    if isinstance(column, LeftOutColumn):
+        return "name", f"left out: {column.reason}"
+    return "empty", "left out: no row has a value"
 
 
 class Place(NamedTuple):

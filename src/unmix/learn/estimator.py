@@ -27,6 +27,7 @@ from unmix.core.losses import set_log_loss
 from unmix.core.set_effects import new_set_probability
 from unmix.core.transition import Transition
 from unmix.core.within_sets import tempered_logits
+from unmix.data.arrow_frames import as_frame
 from unmix.data.grouped_priors import (
     GroupedPriors,
     find_sets,
@@ -430,8 +431,8 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _frame(self, X: Any, *, reset: bool) -> Any:
         """Return X as a data frame, checked as scikit-learn does, or as an array of images."""
-        if hasattr(X, "__dataframe__") and not isinstance(X, pd.DataFrame):
-            X = pd.DataFrame({name: X[name].to_numpy() for name in X.columns})
+        if not isinstance(X, pd.DataFrame | np.ndarray):
+            X = as_frame(X)
         if isinstance(X, pd.DataFrame):
             if reset and X.columns.has_duplicates:
                 twice = X.columns[X.columns.duplicated()][0]
