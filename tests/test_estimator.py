@@ -224,6 +224,18 @@ def test_the_set_column_is_refused_as_a_feature():
     UnmixClassifier(priors, model="linear", allow_set_feature=True).fit(coded, sets)
 
 
+def test_a_feature_that_names_the_set_is_looked_for_in_all_rows_of_a_large_table():
+    sets = np.repeat([f"s{j}" for j in range(20)], 1000)
+    x = pd.DataFrame({"a": np.random.default_rng(0).normal(size=20_000)})
+    x["code"] = pd.factorize(sets)[0] * 7.0
+    priors = {f"s{j}": j / 20 for j in range(20)}
+    clf = UnmixClassifier(priors, model="linear", method="ssc", l2=1e-3, hide_sets=False)
+    with pytest.raises(InputError, match="column 'code'"):
+        clf.fit(x, sets)
+    x.loc[19_999, "code"] = 0.0  # now it is a feature like any other
+    assert clf.fit(x, sets).coef_.index.tolist() == ["a", "code"]
+
+
 def test_set_ids_are_any_hashable():
     x, sets, _, _ = label_shift(num_sets=3, rows=80)
     ids = [("a", 1), ("b", 2), 7]

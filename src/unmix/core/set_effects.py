@@ -300,6 +300,8 @@ def new_set_probability(
     if approximate or z.ndim == 2:
         z = z * effect_scale(tau)
         return log_sums(z)[1] if z.ndim == 2 else np.asarray(expit(z))
+    if scale == 0:  # there is nothing to average over
+        return np.asarray(expit(z))
     total = np.zeros_like(z)
     for point, weight in zip(*effect_points(nodes), strict=True):
         total += weight * expit(z + scale * point)

@@ -24,6 +24,7 @@ from unmix.data.wording import listed
 from unmix.errors import InputError
 
 __all__ = [
+    "LARGEST",
     "MISSING",
     "UNKNOWN",
     "CategoryColumn",
@@ -45,6 +46,7 @@ FloatArray = npt.NDArray[np.float64]
 
 MAX_CATEGORIES = 30
 MOST_WORDS = 100_000  # of a text column that comes in blocks; beyond, the rarest are forgotten
+BLOCK_ROWS = 65_536  # of numbers that are looked at at a time
 LARGEST = 1e150  # the square of a larger number overflows
 # A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
 FLAT = 1e-12
@@ -160,6 +162,10 @@ class SeenColumn:
         return NumberColumn(self.name, self.mean, 0.0 if flat else deviation, self.missing)
 
     def _add_numbers(self, values: FloatArray) -> None:
+        if len(values) > BLOCK_ROWS:  # a block that stays in the processor's cache, then the next
+            for first in range(0, len(values), BLOCK_ROWS):
+                self._add_numbers(values[first : first + BLOCK_ROWS])
+            return
         present = ~np.isnan(values)
         if not present.all():
             self.missing = True

@@ -10,7 +10,7 @@ This file knows no sets, no priors and no model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -21,6 +21,7 @@ import pandas as pd
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.columns import (
+    LARGEST,
     MISSING,
     UNKNOWN,
     CategoryColumn,
@@ -224,11 +225,25 @@ class TableEncoder:
         """
         table = self.chosen(frame)
         x = np.zeros((len(table), len(self.feature_names)), dtype=np.float32)
+        values_of = [_values_in(table.iloc[:, i], c) for i, c in enumerate(self.summaries)]
+        varying = [c for c in self.summaries if isinstance(c, NumberColumn) and c.deviation > 0]
+        mean = np.array([c.mean for c in varying])[:, None]
+        deviation = np.array([c.deviation for c in varying])[:, None]
+        scaled = np.empty((len(varying), min(BLOCK_ROWS, len(table))))
         for first in range(0, len(table), BLOCK_ROWS):
             block = slice(first, first + BLOCK_ROWS)
+            rows = x[block]
             for i, column in enumerate(self.summaries):
-                values = _column_values(table.iloc[block, i], column)
-                _write_features(values, column, self.places[i], x[block])
+                values, place = values_of[i](block), self.places[i]
+                if isinstance(column, NumberColumn) and place.value is not None:
+                    scaled[place.value, : len(rows)] = values
+                _write_marks(values, column, place, rows)
+            # All numbers of a block at once: they are the first features.
+            part = scaled[:, : len(rows)]
+            part -= mean
+            part /= deviation
+            part[np.isnan(part)] = 0
+            rows[:, : len(varying)] = np.clip(part, -FARTHEST, FARTHEST, out=part).T
         return x
 
     def native(self, frame: Any) -> FloatArray:
@@ -355,17 +370,28 @@ def _column_values(series: pd.Series[Any], column: Column) -> FloatArray:
     return np.full(len(series), np.nan)
 
 
-def _write_features(
+def _values_in(series: pd.Series[Any], column: Column) -> Callable[[slice], FloatArray]:
+    """Return a function from a block of rows to what `_column_values` says of them."""
+    if not isinstance(column, NumberColumn) or series.dtype != np.float64:
+        return lambda block: _column_values(series.iloc[block], column)
+    values = series.to_numpy()
+
+    def of_block(block: slice) -> FloatArray:
+        found = values[block]
+        if (np.abs(found) > LARGEST).any():
+            column_numbers(series, column.name)  # which says in which row
+        return found
+
+    return of_block
+
+
+def _write_marks(
     values: FloatArray, column: Column, place: Place, x: npt.NDArray[np.float32]
 ) -> None:
-    """Write the features of one column into a matrix of zeros, (n, number of features)."""
+    """Write what is missing and which category it is into a matrix of zeros, (n, features)."""
     if isinstance(column, NumberColumn):
         if place.missing is not None:
             x[:, place.missing] = np.isnan(values)
-        if place.value is not None:
-            scaled = (values - column.mean) / column.deviation
-            scaled[np.isnan(scaled)] = 0
-            x[:, place.value] = np.clip(scaled, -FARTHEST, FARTHEST)
     elif isinstance(column, CategoryColumn):
         if place.missing is not None:
             x[:, place.missing] = values == MISSING
@@ -382,7 +408,7 @@ def _table(frame: Any) -> pd.DataFrame:
                 f"an array of rows must have shape (n, d); got {frame.shape}. Use reshape(-1, 1) "
                 "for a single column"
             )
-        frame = pd.DataFrame(frame, columns=[f"x{i}" for i in range(frame.shape[1])])
+        frame = pd.DataFrame(frame, columns=[f"x{i}" for i in range(frame.shape[1])], copy=False)
     if not isinstance(frame, pd.DataFrame):
         raise InputError(
             f"rows must be a pandas DataFrame or a numpy array (n, d); got {type(frame).__name__}. "

@@ -53,6 +53,8 @@ __all__ = ["NotShownWarning", "SetClassifier", "class_probabilities"]
 
 Array = np.ndarray[Any, Any]
 
+PREFILTER_ROWS = 4_096
+
 POPULATION = 1_000_000  # rows: a share that is as good as exact
 
 
@@ -614,17 +616,29 @@ def _pure_priors(names: Array) -> Priors:
 
 def _refuse_set_feature(frame: pd.DataFrame, name: Hashable, set_index: Array) -> None:
     """Refuse a feature that says no more and no less than which set a row is in."""
-    num_sets = int(set_index.max()) + 1
-    for column in frame.columns:
-        same = column == name
-        if not same:
-            codes, values = pd.factorize(frame[column])
-            # One to one with the sets: as many pairs (value, set) as values and as sets.
+    # All the rows of the first few sets: what is not one to one with these is not with all, and
+    # only what is need be looked at in every row.
+    sizes = np.bincount(set_index)
+    first = np.flatnonzero(set_index <= np.searchsorted(sizes.cumsum(), PREFILTER_ROWS))
+    few = first[:: -(-len(first) // PREFILTER_ROWS)]
+    for place, column in enumerate(frame.columns):
+        values = frame.iloc[:, place]
+        same = column == name or (
+            _one_to_one(values.iloc[few], set_index[few])
             # A column of all different values says nothing about sets of one row each.
-            same = len(values) == num_sets < len(codes) and codes.min() >= 0
-            same = same and len(np.unique(codes * num_sets + set_index)) == num_sets
+            and len(sizes) < len(values)
+            and _one_to_one(values, set_index)
+        )
         if same:
             raise InputError(
                 f"column {column!r} of X names the set, so a model could learn the set and not "
                 f"the class; drop it (--drop {column}), or pass allow_set_feature=True"
             )
+
+
+def _one_to_one(values: pd.Series[Any], set_index: Array) -> bool:
+    """Say whether each value goes with one set and each set with one value."""
+    codes, found = pd.factorize(values)
+    pairs = codes * (int(set_index.max()) + 1) + set_index
+    as_many = len(found) == len(np.unique(set_index))
+    return bool(as_many and codes.min() >= 0 and len(np.unique(pairs)) == len(found))
