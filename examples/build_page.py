@@ -59,15 +59,15 @@ class Page:
 
 
 STORY_FACTS = {
-    "held_out": r"predicted share on held-out sets:.*set-effects ([\d.]+\d)",
-    "guess": r"predicted share on held-out sets:.*baseline ([\d.]+\d)",
-    "ssc": r"predicted share on held-out sets: ssc ([\d.]+\d)",
+    "held_out": r"\nset-effects +[+-].* ([\d.]+\d)\n",
+    "guess": r"\naverage share +([\d.]+\d)\n",
+    "ssc": r"\nssc +[+-].* ([\d.]+\d)\n",
     "auc": r"unmix, no label +([\d.]+)",
     "auc_known": r"unmix, share of the occupation known +([\d.]+)",
     "brier": r"unmix, share of the occupation known +[\d.]+ +([\d.]+)",
     "brier_new": r"unmix, no label +[\d.]+ +([\d.]+)",
     "brier_share": r"\nshare of the occupation +[\d.]+ +([\d.]+)",
-    "z": r"set-effects +gain over guessing [^,]*, z ([\d.]+\d)",
+    "z": r"\nset-effects +[+-]\S+ \+- \S+ +([\d.]+\d) ",
     "auc_lines": r"logistic regression, 9,000 labels +([\d.]+)",
     "auc_trees": r"gradient boosting, 9,000 labels +([\d.]+)",
     "auc_share": r"\nshare of the occupation +([\d.]+)",
@@ -87,7 +87,7 @@ STORY = Page(
     report=BANK,
     pictures=(
         Picture("Predicted against stated", "worked-example-shares.svg", BANK),
-        Picture("Held-out sets", "worked-example-held-out-sets.svg", BANK),
+        Picture("Held-out sets are", "worked-example-held-out-sets.svg", BANK),
         Picture("ROC curve", "report-roc.svg", LISTS),
         Picture("Predicted probabilities", "report-scores.svg", LISTS),
         Picture("Predicted against stated", "report-shares.svg", LISTS),

@@ -30,7 +30,7 @@ def main(folder):
     clf = UnmixClassifier(rates, random_state=0).fit(_features(customers), customers["occupation"])
     errors = ", ".join(f"{name} {error:.3f}" for name, error in clf.leave_sets_out_.items())
     print(f"method {clf.method_}, model {clf.model_}")
-    print(f"RMS error of the predicted share on held-out sets: {errors}")
+    print(f"error of the share of held-out sets: {errors}")
 
     new["probability"] = clf.predict_proba(_features(new))[:, 1]
     letters = new.nlargest(NUM_LETTERS, "probability")

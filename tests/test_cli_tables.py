@@ -90,7 +90,7 @@ def test_fit_prints_its_judgement_and_writes_model_and_report(place):
     assert lines[1] == "2 numeric and 1 text columns."
     assert lines[2].startswith("A linear model was trained with method ssc on 384 rows in 6 sets;")
     assert lines[-1].endswith(f"(open {place}/model/report.html)")
-    names = {"manifest.json", "model.json", "report.html", "weights.safetensors"}
+    names = {"manifest.json", "model.json", "README.md", "report.html", "weights.safetensors"}
     assert {path.name for path in (place / "model").iterdir()} == names
     assert lines[2] in (place / "model" / "report.html").read_text(encoding="utf-8")
 

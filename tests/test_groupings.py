@@ -394,7 +394,7 @@ def test_judging_says_which_grouping_it_speaks_of(fitted):
     assert found.method.startswith(f"Rates by the sets of {found.grouping}.")
     assert [entry.set_id for entry in found.calibration] == list(clf.set_ids_)
     assert found.rows == 700
-    assert {entry.set_id for entry in judged.histograms} == set(clf.set_ids_)
+    assert {entry.set_id for entry in judged.histograms[0].sets} == set(clf.set_ids_)
     assert abs(found.accuracy.value - found.labeled.accuracy) < 0.1
     # The rival is told the sets of both groupings.
     assert found.model_based.set_share.measured.brier < 0.24

@@ -9,14 +9,18 @@ import pytest
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
+from scipy.special import logit
 
+from unmix.assess.estimates import p_value
+from unmix.assess.histograms import bin_edges
 from unmix.assess.roc import Roc
+from unmix.learn.choose import Gain
 from unmix.report import pictures
-from unmix.report.number_words import p_value, percent, shortened
+from unmix.report.number_words import percent, shortened
 from unmix.report.pictures import (
     SetScores,
+    plot_gain,
     plot_history,
-    plot_leave_sets_out,
     plot_roc,
     plot_score_histograms,
     plot_shares,
@@ -58,7 +62,7 @@ ALL = {
     "shares": lambda ax=None: plot_shares(NAMES, STATED, FOUND, marked=[2], ax=ax),
     "roc": lambda ax=None: plot_roc(ROC, point=(0.1, 0.5), ax=ax),
     "scores": lambda ax=None: plot_score_histograms([SetScores("a", 0.3, [0.5] * 2)], ax=ax),
-    "hidden": lambda ax=None: plot_leave_sets_out({"ssc": 0.1, "baseline": 0.2}, ax=ax),
+    "gain": lambda ax=None: plot_gain({"ssc": Gain(0.5, 0.1, 2.1, 0.2)}, used="ssc", ax=ax),
     "history": lambda ax=None: plot_history(HISTORY, ax=ax),
 }
 
@@ -122,16 +126,53 @@ def test_sets_without_a_prediction_are_left_out():
 
 
 def test_rare_classes_fill_the_picture():
-    ax = axes_of(plot_shares(["a", "b"], [0.01, 0.02], [0.012, 0.018]))
-    assert ax.get_xlim()[1] < 0.03
+    figure = plot_shares(["a", "b", "c"], [0.001, 0.01, 0.02], [0.002, 0.012, 0.0])
+    ax = axes_of(figure)
+    assert ax.get_xscale() == ax.get_yscale() == "logit"
+    low, high = ax.get_xlim()
+    assert 0 < low < 0.001
+    assert 0.02 < high < 0.05
     assert ax.get_xlim() == ax.get_ylim()
+    # A share of 0 has no log-odds: its set stands at the edge.
+    assert points_of(figure, pictures.BLUE)[2] == pytest.approx([0.02, low], abs=1e-6)
+    figure.draw_without_rendering()
+    assert "1\xa0%" in [label.get_text() for label in ax.get_xticklabels()]
+
+
+def test_histograms_of_rare_classes_have_ticks_in_log_odds():
+    edges = bin_edges(np.geomspace(1e-4, 0.05, 1000))
+    ax = axes_of(plot_score_histograms([SetScores("a", 0.01, [0.05] * 20)], edges=edges))
+    names = [label.get_text().replace("\xa0", " ") for label in ax.get_xticklabels()]
+    assert "0.1 %" in names or "0.2 %" in names
+    shares = np.array([float(name.removesuffix(" %")) / 100 for name in names])
+    expected = np.interp(logit(shares), logit(edges), np.linspace(0, 1, 21))
+    np.testing.assert_allclose(ax.get_xticks(), expected)
+    assert np.diff(logit(edges)) == pytest.approx(np.diff(logit(edges))[0])
+
+
+def test_histograms_of_thousands_of_sets_are_averages_over_sets_of_similar_shares():
+    sets = [SetScores(f"s{j}", j / 2000, [j / 2000, 1 - j / 2000]) for j in range(2000)]
+    shown = texts_of(plot_score_histograms(sets))
+    assert [text for text in shown if text.endswith(" sets")] == ["100 sets"] * pictures.BANDS
+    stated = [text.replace("\xa0", " ") for text in shown if "%" in text]
+    assert (stated[0], stated[-1]) == ("2.5 %", "97.5 %")
+
+
+def test_the_line_through_many_sets_joins_averages():
+    x = np.linspace(0, 1, 1000)
+    y = np.where(np.arange(1000) % 2, 0.9, 0.1)
+    figure = plot_shares([str(j) for j in range(1000)], x, y)
+    line = axes_of(figure).lines[-1]
+    np.testing.assert_allclose(line.get_ydata(), 0.5)
+    np.testing.assert_allclose(line.get_xdata(), x.reshape(20, 50).mean(axis=1))
 
 
 def test_at_most_two_thousand_points_are_drawn_the_named_ones_among_them():
     shares = np.linspace(0, 1, 50_000)
     marked = [7, 49_993, *range(100, 300)]
     figure = plot_shares([str(j) for j in range(50_000)], shares, shares, marked=marked)
-    blue, orange = (points_of(figure, color) for color in (pictures.BLUE, pictures.ORANGE))
+    # Many points let each other shine through.
+    blue, orange = (points_of(figure, c) for c in ((pictures.BLUE, 0.5), pictures.ORANGE))
     assert 1990 <= len(blue) + len(orange) <= 2000 + pictures.MOST_LABELS
     assert texts_of(figure) == ["7", "49993", *map(str, range(100, 106))]
     assert [round(shares[49_993], 6)] * 2 in orange
@@ -140,15 +181,15 @@ def test_at_most_two_thousand_points_are_drawn_the_named_ones_among_them():
     assert len(svg) < 150_000
 
 
-def test_names_keep_their_distance():
+@pytest.mark.parametrize("scale", [1.0, 0.01], ids=["plain", "log-odds"])
+def test_names_keep_their_distance(scale):
     names = [f"set {j}" for j in range(8)]
-    figure = plot_shares(names, [0.3] * 8, np.linspace(0.5, 0.52, 8), marked=range(8))
-    ax = axes_of(figure)
-    heights = sorted(text.get_position()[1] for text in ax.texts)
-    span = np.ptp(ax.get_ylim())
-    assert min(np.diff(heights)) > 0.05 * span
-    assert ax.get_ylim()[0] < heights[0]
-    assert heights[-1] < ax.get_ylim()[1]
+    shares = scale * np.linspace(0.5, 0.52, 8)
+    figure = plot_shares(names, [0.3 * scale] * 8, shares, marked=range(8))
+    heights = sorted(text.get_position()[1] for text in axes_of(figure).texts)
+    assert min(np.diff(heights)) > 0.05
+    assert heights[0] > 0
+    assert heights[-1] < 1
 
 
 def test_a_dollar_is_no_mathematics_and_a_foreign_script_no_warning():
@@ -177,26 +218,36 @@ def test_the_curve_the_band_and_both_points_are_drawn():
 
 
 def test_histograms_are_sorted_by_stated_share_and_at_most_thirty():
-    sets = [SetScores(f"s{j}", (7 * j % 100) / 100, [0.1] * 10, j == 50) for j in range(100)]
+    sets = [SetScores(f"s{j}", (7 * j % 60) / 100, [0.1] * 10, j == 50) for j in range(60)]
     figure = plot_score_histograms(sets)
     rows = [text for text in axes_of(figure).texts if text.get_text()[1:].isdigit()]
     names = [text.get_text() for text in sorted(rows, key=lambda text: text.get_position()[1])]
     assert len(names) == pictures.MOST_HISTOGRAMS
-    stated = [(7 * int(name[1:]) % 100) / 100 for name in names]
+    stated = [(7 * int(name[1:]) % 60) / 100 for name in names]
     assert stated == sorted(stated)
-    assert (stated[0], stated[-1]) == (0.0, 0.99)
+    assert (stated[0], stated[-1]) == (0.0, 0.59)
     assert "s50" in names
 
 
-def test_bars_are_the_errors_and_the_line_is_the_guess():
-    errors = {"baseline": 0.06, "proportion": 0.024, "ssc": 0.147}
-    ax = axes_of(plot_leave_sets_out(errors, used="proportion", baseline="baseline"))
-    bars = [(bar.get_y() + bar.get_height() / 2, bar.get_width()) for bar in ax.patches]
-    np.testing.assert_allclose(bars, [(0, 0.06), (1, 0.147), (2, 0.024)], atol=1e-12)
+def test_a_gain_is_a_point_and_its_bar_touches_guessing_unless_it_is_shown():
+    gains = {
+        "ssc": Gain(0.5, 0.1, 2.0, 0.2),
+        "count": Gain(0.1, 0.1, 2.0, 0.2),
+        "proportion": Gain(-40.0, 1.0, 2.0, 0.2),
+    }
+    figure = plot_gain(gains, used="ssc")
+    ax = axes_of(figure)
     labels = [label.get_text() for label in ax.get_yticklabels()]
-    assert labels == ["guess: average share", "ssc", "proportion (this model)"]
-    assert ax.lines[0].get_xdata() == [0.06, 0.06]
-    assert same_color(ax.patches[2].get_facecolor(), pictures.BLUE)
+    assert labels == ["proportion", "count", "ssc (this model)"]
+    guess, *bars = ax.lines
+    assert guess.get_xdata() == [0, 0]
+    ends = {name: bar.get_xdata() for name, bar in zip(labels, bars, strict=True)}
+    assert list(ends["ssc (this model)"]) == pytest.approx([0.3, 0.7])
+    assert list(ends["count"]) == pytest.approx([-0.1, 0.3])
+    assert points_of(figure, pictures.BLUE) == [[0.5, 2]]
+    # One that fails badly stands at the edge and does not squeeze the others.
+    assert ax.get_xlim()[0] > -2
+    assert "-40.00, z = -40.0: not shown" in texts_of(figure)
 
 
 @pytest.mark.parametrize("step", ["round", "epoch"])

@@ -11,8 +11,10 @@ import pytest
 
 from unmix import UnmixClassifier
 from unmix.assess.evaluate import evaluate
-from unmix.assess.judge import ScoreHistogram, judge
+from unmix.assess.histograms import ClassHistograms, ScoreHistogram
+from unmix.assess.judge import judge
 from unmix.core.class_shares import ClassShares
+from unmix.data.priors import Priors
 from unmix.learn.choose import Gain
 from unmix.learn.methods import METHODS
 from unmix.report.figures import pictures_of
@@ -62,13 +64,17 @@ class StandIn:
             if name != "baseline"
         }
         self.history_ = list(rest.get("history", ()))
+        self.held_out_shares_ = rest.get("held_out_shares")
+        self.groupings_ = ()
 
         self.refined_ = "refined" in rest
         self.method_row_ = METHODS[method]
         self.shares_ = ClassShares(np.stack([*priors.values()]))
 
         setup = SimpleNamespace(model=self.model_)
-        self.learner_ = SimpleNamespace(base_prior=self.target_prior_, setup=setup, tau=0.0)
+        self.learner_ = SimpleNamespace(
+            base_prior=self.target_prior_, setup=setup, tau=0.0, fit=None
+        )
         self.set_priors, self.method, self.hide_sets = dict(priors), method, None
 
     def decision_function(self, X):
@@ -76,6 +82,12 @@ class StandIn:
 
     def logits_at(self, X, prior):
         return self.decision_function(X)
+
+    def priors_of_training(self):
+        return Priors(self.set_ids_, self.shares_, source="the model")
+
+    def probabilities_in_sets(self, logits, set_index, priors):
+        return self.predict_proba(logits.reshape(len(logits), -1))
 
     def predict_proba(self, X):
         logits = np.column_stack([np.zeros(len(X)), X]) if X.shape[1] == 1 else X
@@ -230,15 +242,16 @@ def test_the_answer_comes_first_and_then_the_numbers(good, good_page):
 
 
 def test_a_fitted_classifier_gets_its_report():
-    priors, _, ids, labels = two_classes(named(12))
+    priors, _, ids, labels = two_classes(named(20))
     X = np.random.default_rng(1).normal(size=(len(ids), 2)) + 2 * labels[:, None]
-    clf = UnmixClassifier(priors, target_prior=0.3, method="ssc", model="linear", l2=1e-3)
+    options = {"method": "ssc", "model": "linear", "l2": 1e-3, "random_state": 0}
+    clf = UnmixClassifier(priors, target_prior=0.3, **options)
     half = np.arange(len(ids)) % 2 == 0
     judgement = judge(clf.fit(X[half], ids[half]), X[~half], ids[~half], labels=labels[~half])
     page = check_harmless(render_report(judgement))
     assert "Can this be trusted? ✓ Yes" in page.text
-    assert "A linear model was trained with method ssc on 1,800 rows in 12 sets" in page.text
-    assert page.count("svg") == 4
+    assert "A linear model was trained with method ssc on 3,000 rows in 20 sets" in page.text
+    assert page.count("svg") == 5  # shares, ROC, gain, scores, weights
 
 
 def test_every_number_stands_beside_its_interval_and_its_labeled_value(good, good_page):
@@ -286,7 +299,7 @@ def test_sets_that_cannot_answer_are_called_so():
     priors, X, ids, _ = two_classes(named(12))
     judgement = judge(StandIn(priors, hidden=WORSE), X, ids)
     text = Page(render_report(judgement)).text
-    assert "No: the model does not beat guessing" in text
+    assert "No: not shown to beat giving every row its set's share" in text
     assert "Held-out sets are predicted no better than by guessing" in text
 
 
@@ -305,7 +318,7 @@ def test_three_classes_get_a_confusion_matrix_and_a_panel_each(three):
         assert f"actual {name}" in text
     assert "True positive rate" not in text
     assert "fox 50 %, hare 30 %, owl 20 %" in text
-    assert page.count("svg") == 5  # a panel per class, scores, hidden sets
+    assert page.count("svg") == 7  # shares and scores of each class, gain
 
 
 def test_two_classes_with_a_logit_each_are_shown_as_well(misfit):
@@ -351,7 +364,7 @@ def test_the_method_proportion_is_told_apart():
     assert verdict.headline.startswith(
         "Partly: it predicts the shares of sets; single rows are not"
     )
-    assert "the ecological fallacy" in verdict.reason
+    assert "The ecological fallacy" in verdict.warnings[-1]
     text = Page(render_report(judgement)).text.replace("\xa0", " ")
     assert "not shown: they assume label shift" in text
     assert "and method proportion does not" in text
@@ -373,7 +386,7 @@ def test_refined_shares_and_the_learning_curve_are_shown_only_if_there_are_any(
         misfit,
         evaluation=None,
         histograms=(),
-        leave_sets_out={},
+        gains={},
         prior_errors=(0.02,) * 50,
         refined=True,
         refined_priors=tuple(p + 0.125 * (j == 7) for j, p in enumerate(misfit.stated_priors)),
@@ -409,13 +422,19 @@ def test_five_thousand_sets_make_a_page_that_says_what_it_leaves_out():
     judgement = replace(
         judge(StandIn(priors, hidden=BETTER)),
         evaluation=evaluation,
-        histograms=tuple(ScoreHistogram(name, (0.05,) * 20) for name in priors),
+        histograms=(
+            ClassHistograms(
+                1,
+                tuple(np.linspace(0, 1, 21)),
+                tuple(ScoreHistogram(name, (0.05,) * 20) for name in priors),
+            ),
+        ),
     )
     text = render_report(judgement)
     assert len(text.encode()) < 600_000
     plain = check_harmless(text).text
     assert "Shows 2,000 of 5,000 sets" in plain
-    assert "Shows at most 30 of 5,000 sets" in plain
+    assert "Each row is an average over sets with similar stated shares" in plain
 
 
 def test_a_long_table_is_cut_and_says_so(misfit):
@@ -426,7 +445,7 @@ def test_a_long_table_is_cut_and_says_so(misfit):
         misfit,
         evaluation=replace(misfit.evaluation, fit_test=many),
         histograms=(),
-        leave_sets_out={},
+        gains={},
     )
     page = Page(render_report(judgement))
     assert "50 entries more not shown." in page.text

@@ -65,7 +65,7 @@ def test_no_file_is_a_pickle(tmp_path):
     clf, _ = fitted()
     clf.save(tmp_path / "model")
     names = sorted(p.name for p in (tmp_path / "model").iterdir())
-    assert names == ["manifest.json", "model.json", "weights.safetensors"]
+    assert names == ["README.md", "manifest.json", "model.json", "weights.safetensors"]
 
 
 def test_a_folder_is_not_overwritten_unless_asked(tmp_path):

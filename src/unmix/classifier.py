@@ -10,6 +10,8 @@ from unmix.errors import InputError
 from unmix.learn.estimator import SetClassifier
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from unmix.assess.diagnose import Diagnosis
     from unmix.assess.drift import Drift
     from unmix.assess.evaluate import Evaluation
@@ -77,8 +79,12 @@ class UnmixClassifier(SetClassifier):
     target_prior_ : array, shape (K,)
     method_, model_ : str
         What was used.
+    gains_ : dict
+        Method -> its gain over guessing the average share, on held-out sets.
     leave_sets_out_ : dict
         Method, and 'baseline', -> RMS error of the predicted share of held-out sets.
+    held_out_shares_ : HeldOutShares or None
+        What was predicted for sets while these were hidden.
     learner_ : Learner
     encoder_ : TableEncoder or ImageEncoder
     training_summary_ : TrainingSummary
@@ -234,7 +240,14 @@ class UnmixClassifier(SetClassifier):
         return judge(self, X, sets, labels=labels)
 
     def report(
-        self, path: str | Path, X: Any = None, sets: Any = None, *, labels: Any = None
+        self,
+        path: str | Path,
+        X: Any = None,
+        sets: Any = None,
+        *,
+        labels: Any = None,
+        figures: str | Path | None = None,
+        figure_format: str = "svg",
     ) -> Path:
         """Write a report as one HTML file that needs nothing else, and return its path.
 
@@ -244,10 +257,122 @@ class UnmixClassifier(SetClassifier):
             Of the file.
         X, sets, labels
             As for `judge`.
+        figures : path, optional
+            A folder to which the pictures are written as well.
+        figure_format : 'svg', 'png' or 'pdf'
         """
         from unmix.files import atomic_write_text
+        from unmix.report.figure_files import write_figures
         from unmix.report.page import render_report
 
-        page = Path(path)
-        atomic_write_text(page, render_report(self.judge(X, sets, labels=labels)))
+        page, judgement = Path(path), self.judge(X, sets, labels=labels)
+        if figures is not None:
+            write_figures(judgement, figures, figure_format)
+        atomic_write_text(page, render_report(judgement))
         return page
+
+    def summary(self, X: Any = None, sets: Any = None, *, labels: Any = None) -> str:
+        """Return the answer, the reasons and the largest effects in a few lines of text.
+
+        Parameters
+        ----------
+        X, sets, labels
+            As for `judge`.
+        """
+        from unmix.report.answer_text import summary_text
+
+        return summary_text(self.judge(X, sets, labels=labels))
+
+    def coef_interval(self, confidence: float = 0.95) -> pd.DataFrame:
+        """Return the weights of a linear model with intervals from fits to resampled sets.
+
+        Parameters
+        ----------
+        confidence : float
+
+        Returns
+        -------
+        DataFrame
+            Columns value, low and high; a row for each feature, or for each of K classes and
+            feature. Numbers count in standard deviations. The ends are nan for fewer than six sets.
+        """
+        from unmix.assess.effects import coefficient_intervals
+
+        return coefficient_intervals(self, confidence)
+
+    def plot_shares(
+        self, X: Any = None, sets: Any = None, *, class_name: Any = None, ax: Any = None
+    ) -> Any:
+        """Draw stated against predicted shares of the sets, and return the figure.
+
+        Parameters
+        ----------
+        X, sets : rows that were not trained on and their set ids, optional
+            If left out, the shares are drawn that were predicted for sets while these were hidden.
+        class_name : optional
+            One of `classes_`; the positive or last one if left out.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if left out.
+
+        Returns
+        -------
+        matplotlib Figure
+        """
+        from unmix.report.fitted_plots import shares_plot
+
+        return shares_plot(self, None if X is None else self.judge(X, sets), class_name, ax)
+
+    def plot_roc(self, X: Any, sets: Any, *, labels: Any = None, ax: Any = None) -> Any:
+        """Draw the ROC curve that needs no label, and return the figure.
+
+        Refused where label shift is not assumed, was rejected or could not be tested.
+
+        Parameters
+        ----------
+        X, sets, labels
+            As for `judge`.
+        ax : matplotlib Axes, optional
+            Where to draw; a new figure if left out.
+
+        Returns
+        -------
+        matplotlib Figure
+        """
+        from unmix.report.fitted_plots import roc_plot
+
+        return roc_plot(self.judge(X, sets, labels=labels), ax)
+
+    def plot_gain(self, *, ax: Any = None) -> Any:
+        """Draw the gain over guessing of every method on held-out sets, and return the figure."""
+        from unmix.report.fitted_plots import gain_plot
+
+        return gain_plot(self, ax)
+
+    def plot_history(self, *, ax: Any = None) -> Any:
+        """Draw the learning curve of boosting or a network, and return the figure."""
+        from unmix.report.fitted_plots import history_plot
+
+        return history_plot(self, ax)
+
+    def save(
+        self, folder: str | Path, *, overwrite: bool = False, judgement: Judgement | None = None
+    ) -> None:
+        """Write the fitted model to a folder, without pickle, with a model card `README.md`.
+
+        Parameters
+        ----------
+        folder : path
+        overwrite : bool
+            Replace a model that is there.
+        judgement : Judgement, optional
+            What `judge` found on held-out rows, for the card; without it the card says what
+            training alone has shown.
+        """
+        from sklearn.utils.validation import check_is_fitted
+
+        from unmix.learn.saved import save_model
+        from unmix.report.model_card import model_card
+
+        check_is_fitted(self)
+        card = model_card(self, self.judge() if judgement is None else judgement)
+        save_model(self, folder, overwrite=overwrite, card=card)

@@ -242,13 +242,13 @@ def _expectation(numbers: dict[str, Any], rows: int) -> str:
         return "These sets cannot be used as they are; see the errors."
     worth = numbers["worth_in_labels"]
     half = 1.96 * numbers["accuracy_error"] * np.sqrt(5)  # a fifth held out
-    judged = (
-        "accuracy can be estimated without labels to within about "
-        f"{100 * half:.1f} percentage points"
-        if half < 0.25
-        else "accuracy cannot be estimated without labels"
-    )
+    judged = "Accuracy cannot be estimated without labels."
+    if half < 0.25:
+        judged = (
+            "If label shift holds, a fifth of the rows held out tells accuracy without labels to "
+            f"within about {100 * half:.1f} percentage points."
+        )
     return (
         f"The effective number of labels is about {worth:,.0f} ({100 * worth / rows:.1f} % of the "
-        f"{rows:,} rows). With a fifth of the rows held out, {judged}."
+        f"{rows:,} rows). {judged}"
     )

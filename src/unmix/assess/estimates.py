@@ -8,9 +8,18 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import ndtri
 
-__all__ = ["Estimate", "Share", "frozen_share", "normal_interval", "plain"]
+__all__ = [
+    "Estimate",
+    "Share",
+    "frozen_share",
+    "largest_classes",
+    "normal_interval",
+    "p_value",
+    "plain",
+]
 
 Share = float | tuple[float, ...]  # of the positives, or of each of K classes
 
@@ -40,9 +49,30 @@ def normal_interval(value: float, variance: float, confidence: float) -> Estimat
     return Estimate(inside, max(inside - half, 0.0), min(inside + half, 1.0))
 
 
+def p_value(value: float) -> str:
+    """Return a p-value in words, without pretending to digits it does not have.
+
+    Examples
+    --------
+    >>> p_value(0.0312), p_value(0.0)
+    ('0.031', '< 0.0001')
+    """
+    if not math.isfinite(value):
+        return "\N{EN DASH}"
+    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
+
+
 def frozen_share(share: float | list[float]) -> Share:
     """Return a share, or the shares of K classes as a tuple."""
     return tuple(share) if isinstance(share, list) else share
+
+
+def largest_classes(shares: npt.ArrayLike, most: int) -> list[int]:
+    """Return the positions of the most common of K classes, at most `most`, in their order."""
+    of_class = np.asarray(shares, dtype=np.float64)
+    if len(of_class) <= most:
+        return list(range(len(of_class)))
+    return sorted(np.argsort(-of_class, kind="stable")[:most].tolist())
 
 
 def plain(value: Any) -> Any:

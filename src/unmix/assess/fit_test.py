@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from unmix.assess.class_rates import fit_class_rates, rate_variances, set_combination
+from unmix.assess.estimates import p_value as written
 from unmix.assess.score_counts import (
     cell_counts,
     contributions,
@@ -254,16 +255,18 @@ def _too_few(num_stated: int, num_sets: int, num_classes: int) -> str:
 
 def _verdict(p_value: float, num_misfits: int) -> str:
     """Say what the test found."""
+    found = written(p_value)
+    p = f"p {found}" if found.startswith("<") else f"p = {found}"
     if p_value >= LEVEL:
         return (
-            f"The sets are consistent with label shift (p = {p_value:.2g}): the test found no "
+            f"The sets are consistent with label shift ({p}): the test found no "
             "evidence against it."
         )
     flagged = "no single set is flagged"
     if num_misfits:
         flagged = f"{num_misfits} {'set is' if num_misfits == 1 else 'sets are'} flagged"
     return (
-        f"The sets are not consistent with label shift (p = {p_value:.2g}); {flagged}. Either "
+        f"The sets are not consistent with label shift ({p}); {flagged}. Either "
         "stated shares are wrong or p(x | class) differs between sets. Do not trust numbers that "
         "assume label shift, such as accuracy and AUC."
     )

@@ -13,24 +13,27 @@ import numpy as np
 import pandas as pd
 
 from unmix.assess.audit import LabelAudit, audit_labels
+from unmix.assess.class_gains import class_gains
 from unmix.assess.diagnose import Diagnosis
 from unmix.assess.diagnose_groupings import diagnose_groupings
-from unmix.assess.estimates import Share, frozen_share, plain
+from unmix.assess.effects import Effect, effects_of
+from unmix.assess.estimates import Share, frozen_share, largest_classes, plain
 from unmix.assess.evaluate import Evaluation, evaluate
 from unmix.assess.evaluate_groupings import join_evaluations
+from unmix.assess.histograms import ClassHistograms, class_histograms
 from unmix.assess.model_based import ModelBased, model_based
+from unmix.assess.sentences import rates_hold, summarise
 from unmix.core.assumptions import Assumption, shares_of_rows
 from unmix.core.groupings import row_copies
 from unmix.data.grouped_priors import GroupedPriors, find_sets
 from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.choose import BASELINE, LEAST_SETS, Gain, hides_sets
+from unmix.learn.choose import Gain
 from unmix.learn.estimator import SetClassifier, class_probabilities
 from unmix.learn.models import move_logits
 
 __all__ = [
     "Judgement",
-    "ScoreHistogram",
     "audit_classifier",
     "audit_logits",
     "diagnose_classifier",
@@ -39,17 +42,7 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-NUM_BINS = 20
-MOST_HISTOGRAMS = 1000  # of more sets than this, so many, evenly spread over the stated shares
-
-
-@dataclass(frozen=True)
-class ScoreHistogram:
-    """How the predicted probabilities of one set's held-out rows are spread."""
-
-    set_id: str
-    shares: tuple[float, ...]
-    """Share of the set's rows in each of 20 equal bins of [0, 1]; positive class or last class."""
+MOST_CLASSES = 6  # with histograms of their own: those that are most common
 
 
 @dataclass(frozen=True)
@@ -69,6 +62,8 @@ class Judgement:
         Method, and 'baseline', -> RMS error of the predicted share of held-out sets; may be empty.
     gains : dict
         Method -> its gain over guessing on held-out sets; may be empty.
+    class_gains : tuple of Gain
+        Of more than two classes, the gain of each against the rest; may be empty.
     set_ids : tuple of str
     stated_priors, refined_priors : tuple
         One per set; the same if they were not estimated along with the model.
@@ -83,8 +78,10 @@ class Judgement:
     diagnosis : Diagnosis
     evaluation : Evaluation or None
         None if no rows were held out, or too few to tell the classes apart.
-    histograms : tuple of ScoreHistogram
-        Of at most 1,000 sets.
+    histograms : tuple of ClassHistograms
+        Of the positive class, or of each of at most six of K classes.
+    effects : tuple of Effect
+        Weights of a linear model, importances of a boosted one; may be empty.
     history : tuple of dict
         Learning curve of boosting and networks; may be empty.
     audit : LabelAudit or None
@@ -99,6 +96,7 @@ class Judgement:
     target_prior: Share
     leave_sets_out: dict[str, float]
     gains: dict[str, Gain]
+    class_gains: tuple[Gain, ...]
     set_ids: tuple[str, ...]
     stated_priors: tuple[Share, ...]
     refined_priors: tuple[Share, ...]
@@ -108,27 +106,21 @@ class Judgement:
     assumption: Assumption
     diagnosis: Diagnosis
     evaluation: Evaluation | None
-    histograms: tuple[ScoreHistogram, ...]
+    histograms: tuple[ClassHistograms, ...]
+    effects: tuple[Effect, ...]
     history: tuple[dict[str, float], ...]
     audit: LabelAudit | None = None
 
     @property
     def rates_hold(self) -> bool:
-        """Whether accuracy, AUC and rates may be shown that assume label shift.
-
-        Only if the method assumes it, and it was tested and stands.
-        """
-        return self.evaluation is not None and rates_hold(self.assumption, self.evaluation)
+        """Whether accuracy, AUC and rates may be shown that assume label shift."""
+        gain = self.gains.get(self.method)
+        return self.evaluation is not None and rates_hold(self.assumption, self.evaluation, gain)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
         values: dict[str, Any] = plain(replace(self, assumption=self.assumption.name))  # type: ignore[arg-type]
         return values
-
-
-def rates_hold(assumption: Assumption, evaluation: Evaluation) -> bool:
-    """Say whether numbers that assume label shift may be shown: assumed, tested and it stands."""
-    return assumption.set_posterior and evaluation.fit_test.stands
 
 
 def evaluate_classifier(
@@ -281,28 +273,40 @@ def diagnose_classifier(clf: SetClassifier) -> Diagnosis:
     )
 
 
-def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = None) -> Judgement:
+def judge(
+    clf: SetClassifier,
+    X: Any = None,
+    sets: Any = None,
+    *,
+    priors: Priors | None = None,
+    labels: Any = None,
+) -> Judgement:
     """Judge a fitted classifier by its training and, if given, by held-out rows of its sets.
 
     Parameters
     ----------
     clf : UnmixClassifier
     X, sets : rows that were not trained on and their set ids, optional
+    priors : Priors, optional
+        Of these sets; those of training if left out.
     labels : array, shape (n,), optional
     """
     diagnosis = diagnose_classifier(clf)
     evaluation: Evaluation | None = None
-    histograms: tuple[ScoreHistogram, ...] = ()
+    histograms: tuple[ClassHistograms, ...] = ()
     held_out = X is not None and len(X) > 0
     if held_out:
         # A few rows may come from sets that are too alike.
         with suppress(IdentifiabilityError):
-            priors = clf.priors_of_training()
+            priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
             set_index, used = find_sets(sets, priors, unused="drop")
             priors = priors.keep(used)
             evaluation = _evaluate(clf, X, set_index, priors, labels)
             histograms = _histograms(clf, X, set_index, priors)
-    sentences, believable = _summarise(clf, diagnosis, evaluation, held_out=held_out)
+    by_class = _class_gains(clf)
+    sentences, believable = summarise(
+        clf, diagnosis, evaluation, held_out=held_out, class_gains=by_class
+    )
     audit: LabelAudit | None = getattr(clf, "audit_", None)
     if audit is not None:
         sentences, believable = (*sentences, audit.sentence), believable and not audit.worse
@@ -315,6 +319,7 @@ def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = 
         target_prior=_frozen(_target(clf)),
         leave_sets_out=dict(clf.leave_sets_out_),
         gains=dict(clf.gains_),
+        class_gains=by_class,
         set_ids=tuple(str(i) for i in clf.set_ids_),
         stated_priors=tuple(_frozen(p) for p in clf.stated_priors_.values()),
         refined_priors=tuple(_frozen(p) for p in clf.set_priors_.values()),
@@ -325,9 +330,16 @@ def judge(clf: SetClassifier, X: Any = None, sets: Any = None, *, labels: Any = 
         diagnosis=diagnosis,
         evaluation=evaluation,
         histograms=histograms,
+        effects=effects_of(clf),
         history=tuple(clf.history_),
         audit=audit,
     )
+
+
+def _class_gains(clf: SetClassifier) -> tuple[Gain, ...]:
+    """Return the gain of each of more than two classes, if sets were hidden."""
+    held_out = clf.held_out_shares_
+    return () if held_out is None or len(clf.classes_) == 2 else class_gains(held_out)
 
 
 def _target(clf: SetClassifier) -> Any:
@@ -364,94 +376,14 @@ def _label_codes(clf: SetClassifier, labels: Any) -> Array:
 
 def _histograms(
     clf: SetClassifier, X: Any, set_index: Array, priors: Priors
-) -> tuple[ScoreHistogram, ...]:
-    """Count predicted probabilities in bins, set by set; all sets have rows."""
+) -> tuple[ClassHistograms, ...]:
+    """Count the predicted probabilities of the classes, set by set; all sets have rows."""
     rows, set_index = row_copies(set_index)
-    probability, ids = clf.predict_proba(X)[rows, -1], priors.set_ids
-    bins = np.minimum((probability * NUM_BINS).astype(int), NUM_BINS - 1)
-    cells = np.bincount(set_index * NUM_BINS + bins, minlength=len(ids) * NUM_BINS)
-    counts = cells.reshape(len(ids), NUM_BINS)
-    shown = np.arange(len(ids))
-    if len(ids) > MOST_HISTOGRAMS:
-        by_share = np.argsort(priors.set_priors.matrix[:, -1], kind="stable")
-        places = np.linspace(0, len(ids) - 1, MOST_HISTOGRAMS).round().astype(int)
-        shown = np.sort(by_share[places])
-    return tuple(
-        ScoreHistogram(str(ids[j]), tuple((counts[j] / counts[j].sum()).tolist())) for j in shown
+    shown = largest_classes(clf.target_prior_, MOST_CLASSES)
+    return class_histograms(
+        clf.predict_proba(X)[rows],
+        set_index,
+        priors.set_priors.matrix,
+        [str(i) for i in priors.set_ids],
+        [1] if len(clf.classes_) == 2 else shown,
     )
-
-
-def _summarise(
-    clf: SetClassifier, diagnosis: Diagnosis, evaluation: Evaluation | None, *, held_out: bool
-) -> tuple[tuple[str, ...], bool]:
-    """Say in five sentences what was learned, and whether it can be trusted."""
-    worth = f"{diagnosis.worth_in_labels:,.0f}"
-    assumption = clf.method_row_.assumption
-    sentences = [
-        f"A {clf.model_} model was trained with method {clf.method_} on {diagnosis.num_rows:,} "
-        f"rows in {diagnosis.num_sets:,} sets; the effective number of labels is about {worth}.",
-        f"It assumes that {assumption.shared}.",
-    ]
-    believable = True
-    errors = clf.leave_sets_out_
-    if errors:
-        ours, baseline = errors[clf.method_], errors[BASELINE]
-        gain = clf.gains_[clf.method_]
-        believable &= gain.shown
-        sentences.append(
-            f"On held-out sets the RMS error of the predicted share is {ours:.3f}; guessing the "
-            f"average share gives {baseline:.3f}. The gain over guessing is {gain.z:.1f} standard "
-            "errors"
-            + (
-                ", so the model beats guessing."
-                if gain.shown
-                else f", less than the {gain.threshold:.1f} that would show it: these sets cannot "
-                "answer the question. Do not use this model."
-            )
-        )
-    elif clf.set_priors is None or not hides_sets(
-        clf.hide_sets, clf.learner_.setup.model, clf.method
-    ):
-        sentences.append(
-            "No sets were hidden from training, so its prediction of shares was not tested on any"
-            + ("." if clf.set_priors is None else "; hide_sets=True does that.")
-        )
-    else:
-        sentences.append(
-            f"{diagnosis.num_sets} sets are too few to hold some out and test the predicted shares."
-            if diagnosis.num_sets < LEAST_SETS
-            else "No sets could be held out to test the predicted shares: without some of the "
-            "sets, the others cannot tell the classes apart."
-        )
-    if evaluation is None:
-        none = "Too few rows were held out" if held_out else "No rows were held out"
-        sentences.append(f"{none}, so its accuracy was not estimated.")
-        return tuple(sentences), believable
-    accuracy, auc = evaluation.accuracy, evaluation.auc
-    text = (
-        f"At the base rate where it is used, its accuracy is about {100 * accuracy.value:.0f} % "
-        f"({100 * accuracy.low:.0f} to {100 * accuracy.high:.0f} %)"
-    )
-    if auc is not None:
-        text += f" and its AUC {auc.value:.2f} ({auc.low:.2f} to {auc.high:.2f})"
-    test = evaluation.fit_test
-    if not assumption.set_posterior:
-        sentences.append(
-            "Its accuracy cannot be estimated without labels: the estimates that need no labels "
-            "assume label shift, and this method does not."
-        )
-    elif test.rejected:
-        sentences.append(
-            "Its accuracy is not shown: the estimates that need no labels assume label shift, and "
-            "the sets contradict it."
-        )
-        believable = False
-    elif not test.stands:
-        sentences.append(
-            "Its accuracy is not shown: the estimates that need no labels assume label shift, and "
-            "that could not be tested here."
-        )
-    else:
-        sentences.append(text + ", estimated without labels.")
-    sentences.append(test.verdict)
-    return tuple(sentences), bool(believable)

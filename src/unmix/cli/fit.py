@@ -13,6 +13,8 @@ import click
 from unmix.cli.group import (
     exit_code_of,
     fail,
+    figure_format_option,
+    figures_option,
     json_option,
     main,
     priors_option,
@@ -28,6 +30,7 @@ from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_o
 if TYPE_CHECKING:
     from unmix.assess.audit import LabelAudit
     from unmix.assess.evaluate import Evaluation
+    from unmix.assess.judge import Judgement
     from unmix.classifier import UnmixClassifier
     from unmix.data.priors import Priors
 
@@ -168,6 +171,8 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
     help="Read Parquet in pieces, or all at once. Default: large tables in pieces.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace an existing model.")
+@figures_option
+@figure_format_option
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True)
 @json_option
 def fit(
@@ -188,6 +193,8 @@ def fit(
     allow_unused_priors: bool,
     stream: bool | None,
     overwrite: bool,
+    figures: str | None,
+    figure_format: str,
     seed: int,
     as_json: bool,
     reading: dict[str, Any],
@@ -209,6 +216,8 @@ def fit(
     from unmix.learn.network_size import check_hidden
     from unmix.learn.saved import refuse_other_folder, write_model
     from unmix.learn.table_source import TableSource
+    from unmix.report.figure_files import write_figures
+    from unmix.report.model_card import model_card
     from unmix.report.page import render_report
 
     # Before anything is read.
@@ -249,7 +258,9 @@ def fit(
             if label_column is not None:
                 clf.audit_ = _audited(clf, rows, set_columns, label_column, priors)
             judgement = clf.judge(judged.x, judged.sets)
-            write_model(clf, folder)
+            write_model(clf, folder, model_card(clf, judgement))
+            if figures is not None:
+                write_figures(judgement, figures, figure_format)
             (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
     if training.on_disk is not None and model_row(clf.model_).in_memory:
         tell(
@@ -289,14 +300,7 @@ def fit(
             tell(f"  {name:24} {kind:8} {becomes}")
     for sentence in judgement.sentences:
         tell(sentence)
-    if judgement.leave_sets_out:
-        errors = ", ".join(f"{k} {v:.3f}" for k, v in judgement.leave_sets_out.items())
-        tell(f"RMS error of the predicted share on held-out sets: {errors}.")
-        for name, gain in judgement.gains.items():
-            tell(
-                f"{name:12} gain over guessing {gain.gain:+.2f} +- {gain.error:.2f}, "
-                f"z {gain.z:.1f} ({gain.threshold:.1f} is needed)"
-            )
+    _print_held_out(judgement)
     tell(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
 
 
@@ -329,6 +333,21 @@ def _audited(
     with naming(rows):
         of_rows = sets_in(pd.concat(sets, ignore_index=True), set_columns)
         return audit_logits(clf, np.concatenate(logits), of_rows, pd.concat(labels))
+
+
+def _print_held_out(judgement: Judgement) -> None:
+    """Print how well each method predicts sets that were hidden from it."""
+    from unmix.learn.choose import BASELINE
+
+    if not judgement.gains:
+        return
+    needed = max(gain.threshold for gain in judgement.gains.values())
+    z = f"z ({needed:.1f} is needed)"
+    tell(f"{'held-out sets':14} {'gain over guessing':20} {z:20} error of the share")
+    for name, gain in judgement.gains.items():
+        found, z = f"{gain.gain:+.2f} +- {gain.error:.2f}", f"{gain.z:.1f} {gain.word}"
+        tell(f"{name:14} {found:20} {z:20} {judgement.leave_sets_out[name]:.3f}")
+    tell(f"{'average share':14} {'':41} {judgement.leave_sets_out[BASELINE]:.3f}")
 
 
 @contextmanager

@@ -31,6 +31,8 @@ __all__ = [
     "check_output",
     "exit_code_of",
     "fail",
+    "figure_format_option",
+    "figures_option",
     "formulas_option",
     "json_option",
     "main",
@@ -180,6 +182,19 @@ def main(debug: bool, files: tuple[str, ...]) -> None:
 
 rows_argument = click.argument(
     "rows", type=click.Path(), nargs=-1, required=True, metavar="ROWS..."
+)
+figures_option = click.option(
+    "--figures",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Also write the pictures of the report to this folder.",
+)
+figure_format_option = click.option(
+    "--figure-format",
+    type=click.Choice(["svg", "png", "pdf"]),
+    default="svg",
+    show_default=True,
+    help="Format of the files in --figures.",
 )
 set_option = click.option(
     "--sets",

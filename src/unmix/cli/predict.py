@@ -12,6 +12,8 @@ import click
 from unmix.cli.group import (
     about_rows,
     check_output,
+    figure_format_option,
+    figures_option,
     formulas_option,
     json_option,
     main,
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from unmix.assess.drift import DriftCount
     from unmix.assess.evaluate import Evaluation
+    from unmix.assess.judge import Judgement
     from unmix.assess.model_based import ModelBased
     from unmix.classifier import UnmixClassifier
     from unmix.data.priors import Priors
@@ -195,6 +198,11 @@ def predict(
 @priors_option
 @with_rates_options
 @click.option("--labels", "label_column", help="Column with the true classes, if you have them.")
+@click.option(
+    "--report", type=click.Path(), metavar="FILE", help="Also write a report to this file."
+)
+@figures_option
+@figure_format_option
 @json_option
 def evaluate(
     model: str,
@@ -202,6 +210,9 @@ def evaluate(
     set_columns: tuple[str, ...],
     priors_files: tuple[str, ...],
     label_column: str | None,
+    report: str | None,
+    figures: str | None,
+    figure_format: str,
     as_json: bool,
     reading: dict[str, Any],
 ) -> None:
@@ -209,7 +220,8 @@ def evaluate(
 
     With --labels, the same metrics computed from the labels are printed beside them.
     """
-    from unmix.assess.judge import evaluate_classifier, rates_hold
+    from unmix.assess.judge import evaluate_classifier, judge
+    from unmix.assess.sentences import rates_hold
     from unmix.classifier import UnmixClassifier
     from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.priors import UnratedRows
@@ -234,7 +246,10 @@ def evaluate(
     with about_rows(table, frame, *priors_files):
         features, sets = _features(clf, frame), sets_in(frame, set_columns)
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
-    hold = rates_hold(clf.method_row_.assumption, result)
+        if report is not None or figures is not None:
+            judgement = judge(clf, features, sets, priors=priors, labels=labels)
+            _write_pictures(judgement, report, figures, figure_format)
+    hold = rates_hold(clf.method_row_.assumption, result, clf.gains_.get(clf.method_))
     if as_json:
         record = result.to_dict() | {"rates_hold": hold}
         if not hold:  # they would assume what is not so
@@ -431,6 +446,20 @@ def _beside(kept: Any, scores: pd.DataFrame) -> Any:
     return kept.replace_schema_metadata(None)
 
 
+def _write_pictures(
+    judgement: Judgement, report: str | None, figures: str | None, figure_format: str
+) -> None:
+    """Write the report and its pictures, if they are wanted."""
+    from unmix.files import atomic_write_text
+    from unmix.report.figure_files import write_figures
+    from unmix.report.page import render_report
+
+    if report is not None:
+        atomic_write_text(report, render_report(judgement))
+    if figures is not None:
+        write_figures(judgement, figures, figure_format)
+
+
 RATES = ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr")
 
 
@@ -455,8 +484,8 @@ def _print_evaluation(result: Evaluation, classes: Any, *, hold: bool) -> None:
         tell(f"{name.replace('_', ' '):18} {shown:26}{known}")
     if not hold:
         tell(
-            "Not shown: numbers without labels, which assume label shift; it does not hold "
-            "or was not tested."
+            "Not shown: numbers without labels, which assume label shift; it does not hold, "
+            "was not tested, or the model does not beat guessing."
         )
         _print_model_based(result.model_based)
     if result.confusion is not None and hold:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import expit, logit
 from scipy.stats import norm, t
 
 from unmix.core.assumptions import SET_EFFECTS, ResidualRule
@@ -27,6 +28,7 @@ from unmix.core.share_density import (
 from unmix.core.within_sets import explained_share
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError, InputError
+from unmix.learn.held_out_shares import HeldOutShares
 from unmix.learn.methods import METHODS, method_named
 from unmix.learn.models import (
     MODELS,
@@ -51,6 +53,7 @@ __all__ = [
     "best_model",
     "check_choice",
     "choose_setup",
+    "gain_of",
     "hides_sets",
     "score_on_sets",
 ]
@@ -119,6 +122,8 @@ class HeldOutSets:
     """Method, and 'baseline', -> error of the predicted share."""
     gains: dict[str, Gain] = field(default_factory=dict)
     """Method -> its gain over the baseline."""
+    shares: HeldOutShares | None = None
+    """What the chosen setup predicted for the hidden sets."""
 
 
 def choose_setup(
@@ -186,7 +191,8 @@ def choose_setup(
             of_method[name] = entry
     errors = {name: entry.share_error for name, entry in of_method.items()}
     errors[BASELINE] = best.baseline_error
-    return best.setup, HeldOutSets(errors, {k: entry.gain for k, entry in of_method.items()})
+    gains = {k: entry.gain for k, entry in of_method.items()}
+    return best.setup, HeldOutSets(errors, gains, best.shares)
 
 
 def _simplest(found: Sequence[Scored], best: Scored) -> Scored:
@@ -314,6 +320,8 @@ class Scored:
     """Whether the strength of its penalty was to be chosen."""
     baseline_error: float
     """The same for the answer "every set has the average share"."""
+    shares: HeldOutShares
+    """What was predicted for the hidden sets."""
 
 
 def score_on_sets(
@@ -373,7 +381,7 @@ def score_on_sets(
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return []
         k = _strongest(np.stack([entry.density for entry in tried]))
-        gain = _gain(tried[k].density - without_rows, tried[k].tau, len(setups))
+        gain = gain_of(tried[k].density - without_rows, tried[k].tau, len(setups))
         scored[i] = Scored(
             path[k],
             gain,
@@ -381,6 +389,7 @@ def score_on_sets(
             tried[k].by_chance,
             l2_free=setup.l2 is None,
             baseline_error=baseline_error,
+            shares=_held_out_shares(hidden_sets, tried[k].predicted),
         )
     return [scored[i] for i in sorted(scored)]
 
@@ -418,6 +427,8 @@ class _Tried(NamedTuple):
     by_chance: bool
     """Whether sets differ from each other no more than their rows do: no set effect is seen."""
     share_error: float
+    predicted: Array
+    """Shares of the hidden sets with standard errors, fold by fold (2, m, K)."""
 
 
 def _scores_of(
@@ -429,18 +440,19 @@ def _scores_of(
     best: Array | None = None
     worse = 0
     for setup in path:
-        rules, shares = METHODS[setup.method].residual_rules, []
+        rules, shares, predicted = METHODS[setup.method].residual_rules, [], []
         residuals: list[list[ShareResiduals]] = [[] for _ in rules]
         for f, fold in enumerate(folds):
             learner = fold.fitted(view, setup, learners[f], categorical)
-            of_sets, found = fold.predicted(view, setup, learner)
+            of_sets, errors, found = fold.predicted(view, setup, learner)
             learners[f] = learner
+            predicted.append(np.stack([of_sets, errors]))
             for of_rule, of_fold in zip(residuals, found, strict=True):
                 of_rule.append(of_fold)
             shares.append(of_sets)
         share_error = _root_mean_square(shares, folds)
         found_by = [
-            _tried(of_rule, folds, rule, share_error)
+            _tried(of_rule, folds, rule, share_error, np.concatenate(predicted, axis=1))
             for of_rule, rule in zip(residuals, rules, strict=True)
         ]
         # The first rule is the method's own; another needs that sets differ by chance alone.
@@ -475,13 +487,26 @@ def _tried(
     folds: Sequence[_Fold],
     rule: ResidualRule,
     share_error: float,
+    predicted: Array,
 ) -> _Tried:
     """Return the density of the stated shares, and whether the sets have effects of their own."""
     density, tau = _density(residuals, folds)
     without, _ = _density(residuals, folds, 0.0)
     effect = float(np.nansum(density - without)) > SEEN
     by_chance = rule is SET_EFFECTS.residuals and not effect
-    return _Tried(density, tau, by_chance, share_error)
+    return _Tried(density, tau, by_chance, share_error, predicted)
+
+
+def _held_out_shares(folds: Sequence[_Fold], predicted: Array) -> HeldOutShares:
+    """Put what was predicted beside what was stated and what could be guessed."""
+    guessed = [np.broadcast_to(fold.guess, fold.truth.shape) for fold in folds]
+    return HeldOutShares(
+        np.concatenate([fold.truth for fold in folds]),
+        predicted[0],
+        np.nan_to_num(predicted[1], nan=1.0, posinf=1.0).clip(0.0, 1.0),
+        np.concatenate(guessed),
+        np.concatenate([fold.rows for fold in folds]).astype(np.float64),
+    )
 
 
 def _density(
@@ -533,6 +558,12 @@ class _Fold:
         self.pooled = sets.set_priors.pooled(seen)
         self.seen = inside_shares(matrix[seen > 0], seen[seen > 0])
 
+    @property
+    def guess(self) -> Array:
+        """The share of each class by the mean log-odds of the sets that are not hidden (K,)."""
+        seen = self.seen if self.seen.ndim == 2 else np.stack([1 - self.seen, self.seen], axis=1)
+        return np.asarray(expit(logit(seen).mean(axis=0)))
+
     def fitted(
         self, view: UnlabeledSets, setup: Setup, before: Learner | None, categorical: Sequence[int]
     ) -> Learner:
@@ -550,16 +581,19 @@ class _Fold:
 
     def predicted(
         self, view: UnlabeledSets, setup: Setup, learner: Learner
-    ) -> tuple[Array, list[ShareResiduals]]:
-        """Return predicted shares of the hidden sets (m, K), and residuals of the stated ones."""
+    ) -> tuple[Array, Array, list[ShareResiduals]]:
+        """Return predicted shares of the hidden sets (m, K), errors, residuals of the stated."""
         method, base = METHODS[setup.method], learner.base_prior
         assumption = method.assumption
         logits = learner.logits(view.x[self.mask])
-        shares = assumption.set_shares(logits, self.index, len(self.truth), base)
+        shares, errors = assumption.share_rule(logits, self.index, len(self.truth), base)
+        if logits.ndim == 1:
+            shares = np.stack([1 - shares, shares], axis=1)
+            errors = np.stack([errors, errors], axis=1)
         stated = self.truth[:, 1] if logits.ndim == 1 else self.truth
         rules = method.residual_rules
         known = self.variances
-        return shares, [rule(logits, self.index, stated, base, known) for rule in rules]
+        return shares, errors, [rule(logits, self.index, stated, base, known) for rule in rules]
 
     def baseline(self) -> ShareResiduals:
         """Return the residuals of the answer that knows no rows."""
@@ -594,7 +628,7 @@ def _strongest(densities: Array) -> int:
     return int(np.argmax(np.nanmean(behind, axis=1) <= error))
 
 
-def _gain(differences: Array, tau: float, num_candidates: int) -> Gain:
+def gain_of(differences: Array, tau: float, num_candidates: int) -> Gain:
     """Return the mean of differences over sets with its error, and when it counts as shown."""
     m, error = np.isfinite(differences).sum(), _error(differences)
     # As likely by chance as two standard errors of a normal law, and shared by all that compete.

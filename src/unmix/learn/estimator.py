@@ -133,6 +133,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             flip=self.flip,
         )
         self.leave_sets_out_, self.gains_ = held_out.errors, held_out.gains
+        self.held_out_shares_ = held_out.shares
         self._warn_if_not_shown()
         row = model_row(setup.model)
         label = f"{setup.model_name} {setup.method}"

@@ -2,6 +2,7 @@
 
     manifest.json        format, version, and the size and SHA-256 of the other files
     model.json           sets, classes, columns, choices: everything that is not weights
+    README.md            the model card; not read
     weights.safetensors  linear models and networks
     trees.txt            boosting
 
@@ -34,6 +35,7 @@ from unmix.errors import InputError
 from unmix.files import atomic_folder, open_ordinary
 from unmix.learn.choose import Gain
 from unmix.learn.encoding import TableEncoder
+from unmix.learn.held_out_shares import HeldOutShares
 from unmix.learn.methods import method_named
 from unmix.learn.models import MODELS, Form, Learner, Model, Setup, model_row, saved_row
 from unmix.learn.network_size import check_hidden
@@ -48,10 +50,10 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT_VERSION", "load_model", "refuse_other_folder", "save_model", "write_model"]
 
 FORMAT, FORMAT_VERSION = "unmix model", 1
-MANIFEST = "manifest.json"
+MANIFEST, CARD = "manifest.json", "README.md"
 MANIFEST_BYTES = 2**16
 # What a fit writes beside a model, for people; it is never read back.
-BESIDE = ("report.html", "README.md")
+BESIDE = ("report.html", CARD)
 # Larger files are refused unread: a million sets take about 100 MB of JSON.
 LIMITS = {"model.json": 2**30, "weights.safetensors": 2**32, "trees.txt": 2**32}
 # Constructor arguments as they were given; `set_priors` is told by the sets themselves.
@@ -75,7 +77,9 @@ Array = np.ndarray[Any, Any]
 Classifier = TypeVar("Classifier", bound="SetClassifier")
 
 
-def save_model(clf: SetClassifier, folder: str | Path, *, overwrite: bool = False) -> None:
+def save_model(
+    clf: SetClassifier, folder: str | Path, *, overwrite: bool = False, card: str = ""
+) -> None:
     """Write a fitted classifier to a folder, all of it or nothing.
 
     Parameters
@@ -84,13 +88,18 @@ def save_model(clf: SetClassifier, folder: str | Path, *, overwrite: bool = Fals
     folder : path
     overwrite : bool
         Replace a model that is there; otherwise a folder with files in it is refused.
+    card : str
+        Of the model, as Markdown.
     """
     with atomic_folder(folder, overwrite=overwrite, refuse=refuse_other_folder) as temporary:
-        write_model(clf, temporary)
+        write_model(clf, temporary, card)
 
 
-def write_model(clf: SetClassifier, folder: Path) -> None:
-    """Write the files of a model into an empty folder."""
+def write_model(clf: SetClassifier, folder: Path, card: str = "") -> None:
+    """Write the files of a model into an empty folder, with a model card if there is one.
+
+    The card is for people, who may add to it: no digest holds it.
+    """
     row, fit = model_row(clf.learner_.setup.model), clf.learner_.fit
     contents = {
         "model.json": json.dumps({"fit": fit.facts()} | _describe(clf)).encode(),
@@ -104,6 +113,8 @@ def write_model(clf: SetClassifier, folder: Path) -> None:
     }
     manifest = {"format": FORMAT, "version": FORMAT_VERSION, "files": files}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    if card:
+        (folder / CARD).write_text(card, encoding="utf-8")
 
 
 def load_model(kind: type[Classifier], folder: str | Path, *, module: Any = None) -> Classifier:
@@ -232,6 +243,7 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "base_prior": np.asarray(learner.base_prior).tolist(),
         "leave_sets_out": clf.leave_sets_out_,
         "gains": {name: asdict(gain) for name, gain in clf.gains_.items()},
+        "held_out_shares": None if clf.held_out_shares_ is None else clf.held_out_shares_.to_dict(),
         "history": [{k: v for k, v in row.items() if math.isfinite(v)} for row in clf.history_],
         "encoder": clf.encoder_.to_dict(),
         "training": None if clf.training_summary_ is None else clf.training_summary_.to_dict(),
@@ -327,6 +339,8 @@ def _rebuild(
     clf.leave_sets_out_, clf.history_ = state["leave_sets_out"], state["history"]
     # Folders of 0.1 have none.
     clf.gains_ = {name: Gain(**gain) for name, gain in state.get("gains", {}).items()}
+    hidden = state.get("held_out_shares")
+    clf.held_out_shares_ = None if hidden is None else HeldOutShares.from_dict(hidden, len(classes))
     clf.set_sizes_ = numbers(state, "set_sizes", (len(ids),)).astype(int)
     clf.target_prior_ = numbers(state, "target_prior", (len(classes),))
     clf.encoder_ = _encoder(state["encoder"])

@@ -1,4 +1,4 @@
-"""How the report writes names, shares and p-values. Knows no picture and no page."""
+"""How the report writes names, shares and counts. Knows no picture and no page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ __all__ = [
     "counted",
     "decimal",
     "interval",
-    "p_value",
     "percent",
     "percent_level",
     "positive_class",
@@ -101,13 +100,6 @@ def interval(estimate: Estimate, *, in_percent: bool = True) -> str:
     if in_percent:
         return f"{percent(estimate.low).removesuffix(f'{SPACE}%')} to {percent(estimate.high)}"
     return f"{decimal(estimate.low)} to {decimal(estimate.high)}"
-
-
-def p_value(value: float) -> str:
-    """Return a p-value, without pretending to digits it does not have."""
-    if not math.isfinite(value):
-        return NONE
-    return "< 0.0001" if value < 1e-4 else f"{value:.2g}"
 
 
 def positive_class(classes: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from unmix import __version__
 from unmix.assess.judge import Judgement
 from unmix.assess.model_based import HOW_FAR_OFF
 from unmix.report.figures import pictures_of
-from unmix.report.headline import is_rejected, verdict_of
+from unmix.report.headline import beats_guessing, is_rejected, verdict_of
 from unmix.report.number_words import clean, percent_level, share_words
 from unmix.report.report_tables import (
     MOST_ROWS,
@@ -72,12 +72,24 @@ def render_report(
             model_based=None if judgement.rates_hold else getattr(evaluation, "model_based", None),
             how_far_off=HOW_FAR_OFF,
             rejected=is_rejected(judgement),
+            why_not_shown=_why_not_shown(judgement),
             pictures=pictures_of(judgement),
             misfits=misfits[:MOST_ROWS],
             misfits_left_out=left_out(len(misfits), "entry", "entries"),
             target=share_words(judgement.target_prior, judgement.classes),
         )
     )
+
+
+def _why_not_shown(judgement: Judgement) -> str:
+    """Say why numbers that assume label shift are not shown, in words that follow "they"."""
+    if not judgement.assumption.set_posterior:
+        return f"and method {judgement.method} does not"
+    if is_rejected(judgement):
+        return "and the test below rejects it"
+    if beats_guessing(judgement) is False:
+        return "and held-out sets are predicted no better than by guessing"
+    return "and these sets could not test it"
 
 
 def _numbers(judgement: Judgement) -> list[NumberRow]:
@@ -88,7 +100,7 @@ def _numbers(judgement: Judgement) -> list[NumberRow]:
     rows = number_rows(evaluation, judgement.classes)
     if judgement.rates_hold:
         return rows
-    return [replace(row, value="", interval="not shown", bar=None, inside=None) for row in rows]
+    return [replace(row, value=row.labeled, labeled="", bar=None, inside=None) for row in rows]
 
 
 @cache

@@ -14,10 +14,14 @@ import numpy.typing as npt
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from unmix.assess.histograms import uses_log_odds
 from unmix.assess.roc import Roc
+from unmix.learn.choose import Gain
 from unmix.report.number_words import percent, shortened
+from unmix.report.share_axis import show_shares, visible_ticks
 
 __all__ = [
     "MOST_HISTOGRAMS",
@@ -26,8 +30,9 @@ __all__ = [
     "MOST_VECTORS",
     "STYLE",
     "SetScores",
+    "plot_effects",
+    "plot_gain",
     "plot_history",
-    "plot_leave_sets_out",
     "plot_roc",
     "plot_score_histograms",
     "plot_shares",
@@ -46,13 +51,17 @@ STYLE: dict[Any, Any] = {
 }
 # Middle tones, seen on white and on black alike. Text stays black: the writer of SVG leaves that
 # colour out, so that a page can choose its own.
-BLUE, ORANGE, GREY = "#4682d4", "#dd6b20", "#8b929c"
+BLUE, ORANGE, GREY, GREEN = "#4682d4", "#dd6b20", "#8b929c", "#2f9e62"
 
 MOST_POINTS = 2000
 MOST_VECTORS = 300  # more points than this become one image inside the picture
 MOST_LABELS = 8
 MOST_HISTOGRAMS = 30
+MOST_NAMED_SETS = 60  # histograms of more sets are averages over sets of similar shares
+BANDS = 20  # of sets of similar shares
 LABEL_CELLS = 18
+EFFECT_CELLS = 30
+NAME_CELLS = 16  # of a set beside its histogram
 
 
 class SetScores(NamedTuple):
@@ -91,7 +100,9 @@ def plot_shares(
     ax : matplotlib Axes, optional
         Where to draw; a new figure if left out.
 
-    Of more than `MOST_POINTS` sets that many are drawn, evenly spread over the stated shares.
+    Of more than `MOST_POINTS` sets that many are drawn, evenly spread over the stated shares. More
+    than `MOST_VECTORS` get a line through the averages of sets of similar stated shares. Where
+    shares are near 0 or 1, the axes are those of log-odds.
     """
     x, y = np.asarray(stated, np.float64), np.asarray(found, np.float64)
     ends = None if low is None or high is None else np.array([low, high], np.float64)
@@ -101,9 +112,14 @@ def plot_shares(
         ax = _axes(ax, (3.9, 3.75))
         many = len(chosen) > MOST_VECTORS
         drawn = [x[chosen], y[chosen], *([] if ends is None or many else ends[:, chosen])]
-        reach = _axis_limits(np.concatenate(drawn))
+        log_odds = uses_log_odds(x[chosen])
+        show_shares(ax, np.concatenate(drawn), log_odds=log_odds)
+        reach = ax.get_xlim()
+        if log_odds:  # shares of 0 and 1 stand at the edge
+            x, y = np.clip(x, *reach), np.clip(y, *reach)
+            ends = None if ends is None else np.clip(ends, *reach)
         ax.plot(reach, reach, color=GREY, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        size = 8.0 if many else 22.0
+        size, alpha = (8.0, 0.5) if many else (22.0, 1.0)
         for mask, color, marker in ((~is_marked, BLUE, "o"), (is_marked, ORANGE, "D")):
             part = chosen[mask]
             if not len(part):
@@ -111,11 +127,19 @@ def plot_shares(
             if ends is not None and not many:  # hundreds of lines would hide the points
                 ax.vlines(x[part], *ends[:, part], color=color, alpha=0.45, linewidth=1)
             ax.scatter(
-                x[part], y[part], size, color=color, marker=marker, linewidth=0, rasterized=many
+                x[part],
+                y[part],
+                size,
+                color=color,
+                marker=marker,
+                linewidth=0,
+                rasterized=many,
+                alpha=alpha if color == BLUE else 1.0,
             )
+        if many:
+            ax.plot(*_averages(x[chosen], y[chosen]), color=GREEN, linewidth=2, marker="o", ms=4)
         named = [j for j in marked if np.isfinite(x[j]) and np.isfinite(y[j])][:MOST_LABELS]
-        _name_points(ax, x[named], y[named], [names[j] for j in named], reach)
-        ax.set(xlim=reach, ylim=reach, aspect="equal")
+        _name_points(ax, x[named], y[named], [names[j] for j in named])
         _style_axes(ax, x_label, y_label, grid="both")
         return _figure(ax)
 
@@ -166,7 +190,9 @@ def plot_roc(
 def plot_score_histograms(
     sets: Sequence[SetScores],
     *,
+    edges: Sequence[float] | None = None,
     x_label: str = "predicted probability",
+    most: int = MOST_HISTOGRAMS,
     ax: Axes | None = None,
 ) -> Figure:
     """Draw how the scores of each set are spread, one row per set, highest stated share on top.
@@ -174,76 +200,122 @@ def plot_score_histograms(
     Parameters
     ----------
     sets : sequence of SetScores
+    edges : sequence of float, optional
+        Of the bins, evenly spaced in log-odds; equal bins of [0, 1] if left out.
     x_label : str
+    most : int
+        Rows, at most.
     ax : matplotlib Axes, optional
         Where to draw; a new figure if left out.
 
-    Of more than `MOST_HISTOGRAMS` sets that many are drawn, evenly spread over the stated shares,
-    among them up to `MOST_LABELS` marked ones.
+    Of more than `most` sets that many are drawn, evenly spread over the stated shares, among them
+    up to `MOST_LABELS` marked ones. Of more than `MOST_NAMED_SETS` sets, a row is the average of
+    several with similar stated shares.
     """
-    shown = _rows(sorted(sets, key=lambda entry: entry.stated))
+    ordered = sorted(sets, key=lambda entry: entry.stated)
+    shown = _bands(ordered, most) if len(ordered) > MOST_NAMED_SETS else _rows(ordered, most)
     top = max((max(entry.shares) for entry in shown), default=1.0) or 1.0
     with rc_context(STYLE):
         ax = _axes(ax, (3.9, 0.8 + 0.18 * max(len(shown), 5)))
         for row, entry in enumerate(shown):
-            edges = np.linspace(0, 1, len(entry.shares) + 1)
+            places = np.linspace(0, 1, len(entry.shares) + 1)
             heights = row + 0.92 * np.asarray(entry.shares) / top
             color = ORANGE if entry.marked else BLUE
-            ax.stairs(heights, edges, baseline=row, fill=True, color=color, linewidth=0)
+            ax.stairs(heights, places, baseline=row, fill=True, color=color, linewidth=0)
             ax.plot([0, 1], [row, row], color=GREY, linewidth=0.5)
             texts = [
-                ax.text(-0.03, row + 0.1, shortened(entry.name, LABEL_CELLS), ha="right"),
+                ax.text(-0.03, row + 0.1, shortened(entry.name, NAME_CELLS), ha="right"),
                 ax.text(1.03, row + 0.1, percent(entry.stated), ha="left"),
             ]
             for text in texts:
                 text.set(parse_math=False, in_layout=False, fontsize=7.5)
         # Names stand inside the axes, where no measure of a font can cut them off.
-        ax.set(xlim=(-0.56, 1.22), ylim=(-0.1, max(len(shown), 1)))
+        ax.set(xlim=(-0.6, 1.22), ylim=(-0.1, max(len(shown), 1)))
         ax.text(-0.03, 1.01, "set", ha="right", transform=ax.get_xaxis_transform())
         ax.text(1.03, 1.01, "stated", ha="left", transform=ax.get_xaxis_transform())
         _style_axes(ax, x_label, "", grid="x")
-        ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        ax.set_xticks(*visible_ticks(edges))
         ax.set_yticks([])
         ax.spines[["left", "bottom"]].set_visible(False)
         return _figure(ax)
 
 
-def plot_leave_sets_out(
-    errors: Mapping[str, float], *, used: str = "", baseline: str = "", ax: Axes | None = None
-) -> Figure:
-    """Draw the error of the share predicted for held-out sets as bars, one per method.
+def plot_gain(gains: Mapping[str, Gain], *, used: str = "", ax: Axes | None = None) -> Figure:
+    """Draw the gain over guessing of each method on held-out sets, with what chance allows.
 
     Parameters
     ----------
-    errors : mapping from method to error
+    gains : mapping from method to Gain
     used : str
         The method of the model, drawn in colour.
-    baseline : str
-        The key that stands for guessing, marked by a line through all bars.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure if left out.
+
+    A line reaches as far as the threshold on both sides of its gain: one that stays clear of 0 is
+    shown.
+    """
+    names = sorted(gains, key=lambda name: (name != used, -gains[name].gain))[::-1]
+    half = {name: gains[name].threshold * gains[name].error for name in names}
+    right = max((gains[name].gain + half[name] for name in names), default=1.0)
+    left = min((gains[name].gain - half[name] for name in names), default=-1.0)
+    if right > 0:  # a method that fails badly must not hide the others
+        left = max(min(left, 0.0), -1.5 * right)
+    span = max(max(right, 0.0) - left, 1e-6)
+    with rc_context(STYLE):
+        ax = _axes(ax, (3.9, 0.75 + 0.42 * max(len(names), 2)))
+        ax.axvline(0, color=ORANGE, linewidth=1.2, linestyle=(0, (4, 3)))
+        for row, name in enumerate(names):
+            gain, color = gains[name], BLUE if name == used else GREY
+            place = max(gain.gain, left)
+            ends = np.clip([gain.gain - half[name], gain.gain + half[name]], left, None)
+            ax.plot(ends, [row, row], color=color, linewidth=2.5, solid_capstyle="butt")
+            ax.scatter(place, row, 42, color=color, marker="o" if gain.gain >= left else "<")
+            text = f"{gain.gain:+.2f}, z = {gain.z:.1f}: {gain.word}"
+            side = "left" if place < left + span / 2 else "right"
+            start = min(place, max(ends[0], left)) if side == "left" else ends[1]
+            ax.text(start, row + 0.22, text, ha=side, va="bottom", fontsize=8, in_layout=False)
+        _style_axes(ax, "gain over guessing", "", grid="x")
+        words = {used: f"{used} (this model)"}
+        labels = [words.get(name, shortened(name, LABEL_CELLS)) for name in names]
+        ax.set_yticks(range(len(names)), labels, parse_math=False)
+        ax.tick_params(axis="y", length=0)
+        ax.set(xlim=(left - 0.05 * span, max(right, 0.0) + 0.05 * span))
+        ax.set_ylim(-0.5, max(len(names), 1) - 0.2)
+        return _figure(ax)
+
+
+def plot_effects(
+    names: Sequence[str],
+    values: npt.ArrayLike,
+    *,
+    low: npt.ArrayLike | None = None,
+    high: npt.ArrayLike | None = None,
+    x_label: str = "change of the log-odds",
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw how much features move the prediction, with intervals, the first on top.
+
+    Parameters
+    ----------
+    names : sequence of str, length d
+    values : (d,)
+    low, high : (d,), optional
+        Intervals; nan where there is none.
+    x_label : str
     ax : matplotlib Axes, optional
         Where to draw; a new figure if left out.
     """
-    names = sorted(errors, key=lambda name: (name == baseline, name != used, name))[::-1]
+    at, rows = np.asarray(values, np.float64), np.arange(len(names))[::-1]
     with rc_context(STYLE):
-        ax = _axes(ax, (3.9, 0.7 + 0.36 * max(len(names), 2)))
-        for row, name in enumerate(names):
-            color = BLUE if name == used else GREY
-            ax.barh(row, errors[name], height=0.6, color=color)
-            ax.annotate(
-                f"{errors[name]:.3f}",
-                (errors[name], row),
-                textcoords="offset points",
-                xytext=(5, 0),
-                va="center",
-            )
-        if baseline in errors:
-            ax.axvline(errors[baseline], color=ORANGE, linewidth=1.2, linestyle=(0, (4, 3)))
-        words = {baseline: "guess: average share", used: f"{used} (this model)"}
-        _style_axes(ax, "RMS error of the predicted share", "", grid="x")
-        ax.set_yticks(range(len(names)), [words.get(name, name) for name in names])
+        ax = _axes(ax, (3.9, 0.7 + 0.22 * max(len(names), 3)))
+        ax.axvline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
+        if low is not None and high is not None:
+            ax.hlines(rows, low, high, color=BLUE, alpha=0.45, linewidth=2.5)
+        ax.scatter(at, rows, 24, color=BLUE, linewidth=0, zorder=3)
+        _style_axes(ax, x_label, "", grid="x")
+        ax.set_yticks(rows, [shortened(name, EFFECT_CELLS) for name in names], parse_math=False)
         ax.tick_params(axis="y", length=0)
-        finite = [error for error in errors.values() if np.isfinite(error)]
-        ax.set_xlim(0, 1.22 * max(finite, default=1.0) or 1.0)
+        ax.set_ylim(-0.6, max(len(names), 1) - 0.4)
         return _figure(ax)
 
 
@@ -290,15 +362,35 @@ def _evenly_spaced(count: int, most: int) -> npt.NDArray[np.int64]:
     return np.unique(np.linspace(0, count - 1, most).round().astype(int))
 
 
-def _rows(ordered: Sequence[SetScores]) -> list[SetScores]:
+def _rows(ordered: Sequence[SetScores], most: int) -> list[SetScores]:
     """Return the sets to draw of those in order: all, or some of the marked and of the others."""
-    if len(ordered) <= MOST_HISTOGRAMS:
+    if len(ordered) <= most:
         return list(ordered)
     marked = [j for j, entry in enumerate(ordered) if entry.marked]
     others = [j for j, entry in enumerate(ordered) if not entry.marked]
-    kept = [marked[j] for j in _evenly_spaced(len(marked), MOST_LABELS)]
-    kept += [others[j] for j in _evenly_spaced(len(others), MOST_HISTOGRAMS - len(kept))]
+    kept = [marked[j] for j in _evenly_spaced(len(marked), min(MOST_LABELS, most // 2))]
+    kept += [others[j] for j in _evenly_spaced(len(others), most - len(kept))]
     return [ordered[j] for j in sorted(kept)]
+
+
+def _bands(ordered: Sequence[SetScores], most: int) -> list[SetScores]:
+    """Return averages over sets of similar stated shares."""
+    parts = np.array_split(np.arange(len(ordered)), min(BANDS, most))
+    return [
+        SetScores(
+            f"{len(part)} sets",
+            float(np.mean([ordered[j].stated for j in part])),
+            np.mean([ordered[j].shares for j in part], axis=0).tolist(),
+        )
+        for part in parts
+    ]
+
+
+def _averages(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the means of `BANDS` groups of points with similar x."""
+    parts = np.array_split(np.argsort(x, kind="stable"), BANDS)
+    means = np.array([[x[part].mean(), y[part].mean()] for part in parts])
+    return means[:, 0], means[:, 1]
 
 
 def _points(x: FloatArray, y: FloatArray, marked: Sequence[int]) -> npt.NDArray[np.int64]:
@@ -310,39 +402,32 @@ def _points(x: FloatArray, y: FloatArray, marked: Sequence[int]) -> npt.NDArray[
     return np.union1d(thinned, np.intersect1d(named, known))
 
 
-def _axis_limits(values: FloatArray) -> tuple[float, float]:
-    """Return limits that hold all values, a little wider, inside those of a share."""
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return -0.02, 1.02
-    low, high = float(values.min()), float(values.max())
-    margin = max(0.06 * (high - low), 0.005)
-    return max(low - margin, -0.02), min(high + margin, 1.02)
-
-
-def _name_points(
-    ax: Axes, x: FloatArray, y: FloatArray, names: Sequence[str], reach: tuple[float, float]
-) -> None:
+def _name_points(ax: Axes, x: FloatArray, y: FloatArray, names: Sequence[str]) -> None:
     """Write names beside points, moved apart, away from the diagonal where there is room."""
-    span = reach[1] - reach[0]
-    order = np.argsort(y, kind="stable")
-    heights = y.copy()
-    gap, floor = 0.055 * span, reach[0] + 0.03 * span
+    if not len(names):
+        return
+    # In parts of the axes, so that names stand alike on every scale.
+    to_axes = ax.transData - ax.transAxes
+    across, up = to_axes.transform(np.column_stack([x, y])).T
+    order = np.argsort(up, kind="stable")
+    heights = up.copy()
+    gap, floor = 0.055, 0.03
     for j in order:
         heights[j] = floor = max(heights[j], floor)
         floor += gap
     # The highest may have been pushed out: push back down from the top.
-    ceiling = reach[1] - 0.03 * span
+    ceiling = 0.97
     for j in order[::-1]:
         heights[j] = ceiling = min(heights[j], ceiling)
         ceiling -= gap
     for j, name in enumerate(names):
         text = shortened(name, LABEL_CELLS)
-        width = (0.06 + 0.024 * len(text)) * span  # about what the letters take
-        fits_left, fits_right = x[j] - width > reach[0], x[j] + width < reach[1]
-        left = fits_left and (y[j] > x[j] or not fits_right)
-        away = x[j] + (-0.05 if left else 0.05) * span
-        ax.plot([x[j], away], [y[j], heights[j]], color=GREY, linewidth=0.7, zorder=1)
+        width = 0.06 + 0.024 * len(text)  # about what the letters take
+        fits_left, fits_right = across[j] - width > 0, across[j] + width < 1
+        left = fits_left and (up[j] > across[j] or not fits_right)
+        away = across[j] + (-0.05 if left else 0.05)
+        ends = [across[j], away], [up[j], heights[j]]
+        ax.add_line(Line2D(*ends, color=GREY, linewidth=0.7, zorder=1, transform=ax.transAxes))
         ax.text(
             away,
             heights[j],
@@ -351,6 +436,7 @@ def _name_points(
             va="center",
             parse_math=False,
             in_layout=False,
+            transform=ax.transAxes,
         )
 
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unmix.assess.estimates import Estimate, Share
+from unmix.assess.estimates import Estimate, Share, largest_classes, p_value
 from unmix.assess.evaluate import Evaluation, SetCalibration
 from unmix.assess.fit_test import SetMisfit
 from unmix.assess.judge import Judgement
 from unmix.core.assumptions import Assumption
 from unmix.report.number_words import (
+    SPACE,
     counted,
     decimal,
     interval,
-    p_value,
     percent,
     positive_class,
     share_of,
@@ -38,14 +38,14 @@ __all__ = [
     "NumberRow",
     "confusion_rows",
     "fact_rows",
-    "largest_classes",
+    "labeled_confusion_rows",
     "left_out",
     "misfit_rows",
     "number_rows",
     "predicted_share",
 ]
 
-MOST_ROWS = 200
+MOST_ROWS = 20
 MOST_CLASSES = 12
 NAMED_TOGETHER = 5
 NAME_CELLS = 120
@@ -170,27 +170,19 @@ def fact_rows(judgement: Judgement) -> list[Fact]:
     return facts
 
 
-def largest_classes(target_prior: Share, num_classes: int, most: int) -> list[int]:
-    """Return the positions of the most common classes, at most `most`, in their order."""
-    if num_classes <= most:
-        return list(range(num_classes))
-    shares = np.broadcast_to(np.asarray(target_prior, dtype=np.float64), num_classes)
-    return sorted(np.argsort(-shares, kind="stable")[:most].tolist())
-
-
 def confusion_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[ConfusionRow]:
     """Return the confusion matrix of K classes, of the most common ones if there are many."""
     matrix = evaluation.confusion
     if matrix is None:
         return []
-    shown = largest_classes(evaluation.target_prior, len(classes), MOST_CLASSES)
+    shown = largest_classes(np.broadcast_to(evaluation.target_prior, len(classes)), MOST_CLASSES)
     labeled = evaluation.labeled
     return [
         ConfusionRow(
             shortened(classes[truth], 40),
             tuple(
                 ConfusionCell(
-                    value=percent(matrix.value[truth][decision]),
+                    value=_tenths(matrix.value[truth][decision]),
                     interval=interval(
                         Estimate(
                             matrix.value[truth][decision],
@@ -198,7 +190,7 @@ def confusion_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[Confu
                             matrix.high[truth][decision],
                         )
                     ),
-                    labeled="" if labeled is None else percent(labeled.confusion[truth][decision]),
+                    labeled="" if labeled is None else _tenths(labeled.confusion[truth][decision]),
                     weight=round(matrix.value[truth][decision], 3),
                     right=truth == decision,
                 )
@@ -207,6 +199,35 @@ def confusion_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[Confu
         )
         for truth in shown
     ]
+
+
+def labeled_confusion_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[ConfusionRow]:
+    """Return the confusion matrix by labels, of the most common classes if there are many."""
+    if evaluation.labeled is None:
+        return []
+    matrix = evaluation.labeled.confusion
+    shown = largest_classes(np.broadcast_to(evaluation.target_prior, len(classes)), MOST_CLASSES)
+    return [
+        ConfusionRow(
+            shortened(classes[truth], 40),
+            tuple(
+                ConfusionCell(
+                    value=_tenths(matrix[truth][decision]),
+                    interval="",
+                    labeled="",
+                    weight=round(matrix[truth][decision], 3),
+                    right=truth == decision,
+                )
+                for decision in shown
+            ),
+        )
+        for truth in shown
+    ]
+
+
+def _tenths(share: float) -> str:
+    """Return a share of a confusion matrix in percent, small ones to no more digits than others."""
+    return f"{100 * share:.1f}{SPACE}%"
 
 
 def predicted_share(entry: SetCalibration, assumption: Assumption) -> Share:
@@ -263,7 +284,7 @@ def _direction(
         return "its scores are distributed differently than in the other sets"
     if not judgement.assumption.set_posterior:  # the predicted share may lie on the other side
         side = "higher" if residual > 0 else "lower"
-        return f"scores {side} than label shift and its stated share explain"
+        return f"scores {side} than its stated share explains"
     positive = positive_class(judgement.classes)
     share = "a larger" if residual > 0 else "a smaller"
     return f"looks as if it had {share} share of {positive} than stated"

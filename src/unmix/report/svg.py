@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from unmix.report.pictures import STYLE
 
-__all__ = ["figure_to_svg", "standalone_svg"]
+__all__ = ["figure_to_svg", "quiet_fonts", "standalone_svg"]
 
 LINK = "{http://www.w3.org/1999/xlink}href"
 LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
@@ -38,9 +38,7 @@ def figure_to_svg(figure: Figure, *, label: str, prefix: str) -> Markup:
     settings = {**STYLE, "svg.fonttype": "none", "svg.hashsalt": "unmix"}
     drawn = io.StringIO()
     with rc_context(settings), warnings.catch_warnings():
-        # matplotlib's font lacks scripts and emoji that the browser's fonts have.
-        warnings.filterwarnings("ignore", message=".*missing from font", category=UserWarning)
-        warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
+        quiet_fonts()
         figure.savefig(drawn, format="svg", dpi=200, transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(drawn.getvalue())
     _simplify(root, prefix)
@@ -48,6 +46,12 @@ def figure_to_svg(figure: Figure, *, label: str, prefix: str) -> Markup:
     root.attrib |= {"role": "img", "aria-label": label}
     # Built by ElementTree, which escapes text and attributes.
     return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def quiet_fonts() -> None:
+    """Say nothing of scripts that matplotlib's font lacks; a browser has fonts for them."""
+    warnings.filterwarnings("ignore", message=".*missing from font", category=UserWarning)
+    warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
 
 
 def _simplify(root: ElementTree.Element, prefix: str) -> None:
