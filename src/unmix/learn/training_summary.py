@@ -19,6 +19,7 @@ from unmix.learn.columns import (
     CategoryColumn,
     Column,
     EmptyColumn,
+    LeftOutColumn,
     category_codes,
     column_numbers,
 )
@@ -98,7 +99,7 @@ class TrainingSummary:
         if table:
             frame = encoder.chosen(x)
             for i, column in enumerate(encoder.summaries):
-                if not isinstance(column, EmptyColumn):
+                if not isinstance(column, EmptyColumn | LeftOutColumn):
                     columns.append(_of_column(frame.iloc[:, i], column, kept))
         odds = class_log_odds(logits_of(kept))
         scores = [_of_numbers(name, odds[:, k]) for k, name in enumerate(score_names(classes)[:-1])]
