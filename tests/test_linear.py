@@ -422,3 +422,33 @@ def test_under_set_effects_the_penalty_turns_the_slopes_and_does_not_shorten_the
     assert mean_nll(1.0) <= min(mean_nll(0.9), mean_nll(1.1))
     # One that is beyond those to choose from is there to say little.
     assert np.linalg.norm(fit_linear(sets, method="set-effects", l2=1000.0).weights) < 0.01
+
+
+# Many rows
+
+
+def correlated(rows=90_000):
+    """More rows than are fitted to first, in columns of other scales that go together."""
+    sets, _ = gaussian_classes(5, 30, rows // 30, dim=3)
+    mixed = sets.x @ np.array([[1, 0.9, 0.1], [0, 1, 3], [0, 0, 0.2]], dtype=np.float32)
+    return UnlabeledSets(mixed, sets.set_index, sets.set_priors, 0.5)
+
+
+def test_many_rows_are_fitted_as_if_no_fit_to_some_came_first(monkeypatch):
+    sets = correlated()
+    fit = fit_linear(sets, method="ssc", l2=1e-4)
+    monkeypatch.setattr(linear, "WORTH_SOME", 1000)
+    plain = fit_linear(sets, method="ssc", l2=1e-4)
+    assert fit.iterations < plain.iterations / 2
+    assert fit.loss <= plain.loss + 1e-10
+    np.testing.assert_allclose(fit.logits(sets.x), plain.logits(sets.x), atol=2e-3)
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    sets = correlated()
+    monkeypatch.setattr(linear_objective, "FEW_NUMBERS", 0)
+    fits = []
+    for threads in (1, 3):
+        monkeypatch.setattr(linear_objective, "num_threads", lambda threads=threads: threads)
+        fits.append(fit_linear(sets, method="ssc", l2=1e-4))
+    np.testing.assert_array_equal(fits[0].weights, fits[1].weights)

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 import reference
 from unmix.core.losses import (
-    fisher_information,
     ssc_cross_entropy,
     ssc_cross_entropy_gradient,
     ssc_squared_error,
     ssc_squared_error_gradient,
 )
+from unmix.core.row_losses import CrossEntropyRows, fisher_information, set_log_loss
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 
@@ -147,13 +147,45 @@ def test_fisher_information_is_the_expected_squared_gradient():
     expected = reference.fisher(torch.sigmoid(logits.detach()), priors, weights, target)
     for chunk in (5, 256):
         got = fisher_information(logits.detach(), t, sets_at_once=chunk)
-        torch.testing.assert_close(got, expected, rtol=0, atol=1e-10)
+        torch.testing.assert_close(torch.from_numpy(got), expected, rtol=0, atol=1e-10)
 
 
 def test_fisher_information_of_labels_is_that_of_logistic_regression():
     z = torch.linspace(-3, 3, 7, dtype=torch.float64)
     got = fisher_information(z, Transition([0.0, 1.0], None, 0.5))
-    torch.testing.assert_close(got, torch.sigmoid(z) * torch.sigmoid(-z))
+    torch.testing.assert_close(torch.from_numpy(got), torch.sigmoid(z) * torch.sigmoid(-z))
+
+
+def test_the_loss_of_arrays_is_that_of_tensors_in_value_and_gradient():
+    rng = np.random.default_rng(8)
+    rows = 40_000  # more than are worked on at a time
+    for classes in (2, 3, 7):
+        theta, target = rng.dirichlet(np.ones(classes), 9), rng.dirichlet(5 * np.ones(classes))
+        theta[0] = np.eye(classes)[0]
+        theta[1] = np.eye(classes)[-1]
+        t = Transition(theta, rng.integers(1, 50, 9), target)
+        index = rng.integers(9, size=rows)
+        shape = rows if classes == 2 else (rows, classes)
+        # Of the last, logits are beyond what an exponential can hold.
+        for scale in (1.0, 30.0, 1000.0):
+            z = scale * rng.normal(size=shape)
+            arrays, pair = CrossEntropyRows(t), (torch.from_numpy(z), torch.from_numpy(index))
+            expected = ssc_cross_entropy(*pair, t).numpy()
+            slope = ssc_cross_entropy_gradient(*pair, t).numpy()
+            np.testing.assert_allclose(arrays.losses(z, index), expected, rtol=1e-10, atol=1e-10)
+            np.testing.assert_allclose(arrays.gradient(z, index), slope, rtol=0, atol=1e-12)
+            total, gradient = arrays.sum_and_gradient(z, index)
+            np.testing.assert_allclose(gradient, slope, rtol=0, atol=1e-12)
+            assert total == pytest.approx(expected.sum(), rel=1e-10)
+            assert set_log_loss(z, index, t) == pytest.approx(expected.mean(), rel=1e-10)
+
+
+def test_the_loss_of_arrays_refuses_sets_that_do_not_go_with_the_rows():
+    arrays = CrossEntropyRows(Transition([0.2, 0.8]))
+    with pytest.raises(InputError, match="one entry per row"):
+        arrays.losses(np.zeros(3), np.zeros(2, dtype=int))
+    with pytest.raises(InputError, match="logits of shape"):
+        arrays.gradient(np.zeros((3, 1)), np.zeros(3, dtype=int))
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -8,6 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import unmix
@@ -105,6 +107,30 @@ def test_import_unmix_loads_nothing_heavy():
 def test_help_loads_nothing_heavy(args):
     code = f"import unmix.cli\ntry:\n    unmix.cli.main({args!r})\nexcept SystemExit:\n    print()"
     assert not loaded_by(code) & HEAVY
+
+
+def test_commands_with_linear_models_load_neither_torch_nor_scikit_learn(tmp_path):
+    rng = np.random.default_rng(0)
+    sets = np.arange(400) % 8
+    positive = rng.random(400) < sets / 8
+    frame = pd.DataFrame({"a": rng.normal(size=400) + positive, "b": rng.normal(size=400)})
+    frame.assign(region=sets).to_csv(tmp_path / "rows.csv", index=False)
+    shares = pd.DataFrame({"region": range(8), "share": np.arange(8) / 8})
+    shares.to_csv(tmp_path / "rates.csv", index=False)
+    rows, rates, model = (str(tmp_path / name) for name in ("rows.csv", "rates.csv", "model"))
+    known = ["--sets", "region", "--priors", rates]
+    fit = ["fit", rows, *known, "-o", model, "--model", "linear", "--method", "ssc", "--json"]
+    commands = (
+        fit,
+        ["predict", model, rows, "-o", str(tmp_path / "scored.csv"), "--json"],
+        ["evaluate", model, rows, *known, "--json"],
+        ["diagnose", rows, *known, "--json"],
+        ["prevalence", model, rows, "--sets", "region", "--json"],
+    )
+    code = "import unmix.cli\n" + "".join(
+        f"unmix.cli.main({command!r}, standalone_mode=False)\n" for command in commands
+    )
+    assert not loaded_by(code) & {"torch", "sklearn", "scipy.stats"}
 
 
 def test_every_public_name_exists():

@@ -1,10 +1,16 @@
-"""`UnmixClassifier`: all that a user holds. Learning is below it, judging and reporting above."""
+"""`UnmixClassifier`: all that a user holds, in scikit-learn's manner.
+
+Learning is below it, judging and reporting above.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
+
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import validate_data
 
 from unmix.errors import InputError
 from unmix.learn.estimator import SetClassifier
@@ -21,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["UnmixClassifier"]
 
 
-class UnmixClassifier(SetClassifier):
+class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier for rows that come in sets whose class shares are known.
 
     Parameters
@@ -220,6 +226,19 @@ class UnmixClassifier(SetClassifier):
         from unmix.assess.drift import drift_of
 
         return drift_of(self, X)
+
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn what this estimator takes."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.categorical = True
+        tags.input_tags.string = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _validated(self, X: Any, *, reset: bool, **options: Any) -> Any:
+        """Check X as scikit-learn does, and keep the names of its columns."""
+        return validate_data(self, X, reset=reset, **options)
 
     def diagnose(self) -> Diagnosis:
         """Say what to expect, given the shares and sizes of the training sets."""

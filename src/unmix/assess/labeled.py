@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import confusion_matrix, roc_auc_score
 
 from unmix.core.class_shares import check_prior
 from unmix.errors import InputError
@@ -106,6 +105,8 @@ def labeled_metrics(
             "class; add such rows or leave the labels out."
         )
     shares = check_prior(target_prior, num_classes)
+    from sklearn.metrics import confusion_matrix, roc_auc_score
+
     confusion = confusion_matrix(
         truth, decide(scores), labels=np.arange(num_classes), normalize="true"
     )

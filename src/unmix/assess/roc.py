@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
-from sklearn.isotonic import isotonic_regression
 
 from unmix.assess.class_rates import fit_class_rates, set_combination
 from unmix.assess.estimates import Estimate, normal_interval
@@ -136,7 +136,7 @@ def _row_variance(
 
 def _monotone(rates: FloatArray) -> FloatArray:
     """Return the nearest falling rates inside [0, 1], turned round to rise from 0 to 1."""
-    falling = isotonic_regression(rates, y_min=0, y_max=1, increasing=False)
+    falling = isotonic_regression(rates, increasing=False).x.clip(0, 1)
     return np.concatenate([[0.0], falling[::-1], [1.0]])
 
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from unmix.assess.audit import LabelAudit
     from unmix.assess.evaluate import Evaluation
     from unmix.assess.judge import Judgement
-    from unmix.classifier import UnmixClassifier
     from unmix.data.priors import Priors
+    from unmix.learn.estimator import SetClassifier
 
 
 @main.command()
@@ -207,11 +207,11 @@ def fit(
     memory. If interrupted, the same command resumes where it stopped.
     """
     from unmix.assess.estimates import plain
-    from unmix.classifier import UnmixClassifier
+    from unmix.assess.judge import judge
     from unmix.data.priors import UnratedWarning
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
-    from unmix.learn.estimator import NotShownWarning
+    from unmix.learn.estimator import NotShownWarning, SetClassifier
     from unmix.learn.models import model_row
     from unmix.learn.network_size import check_hidden
     from unmix.learn.saved import refuse_other_folder, write_model
@@ -254,10 +254,10 @@ def fit(
         }
         settings = {"options": plain(options)}
         with _resumable(source.stream), source.rows(output, settings) as (training, judged):
-            clf = UnmixClassifier(training.priors, **options, verbose=not as_json).fit(training)
+            clf = SetClassifier(training.priors, **options, verbose=not as_json).fit(training)
             if label_column is not None:
                 clf.audit_ = _audited(clf, rows, set_columns, label_column, priors)
-            judgement = clf.judge(judged.x, judged.sets)
+            judgement = judge(clf, judged.x, judged.sets)
             write_model(clf, folder, model_card(clf, judgement))
             if figures is not None:
                 write_figures(judgement, figures, figure_format)
@@ -305,7 +305,7 @@ def fit(
 
 
 def _audited(
-    clf: UnmixClassifier,
+    clf: SetClassifier,
     rows: tuple[str, ...],
     set_columns: tuple[str, ...],
     label_column: str,

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from unmix.assess.evaluate import Evaluation
     from unmix.assess.judge import Judgement
     from unmix.assess.model_based import ModelBased
-    from unmix.classifier import UnmixClassifier
     from unmix.data.priors import Priors
     from unmix.data.tables import Table
+    from unmix.learn.estimator import SetClassifier
 
 MOST_SENTENCES = 5  # about drift
 
@@ -97,7 +97,6 @@ def predict(
     """
     from unmix.assess.drift import DriftCount
     from unmix.assess.estimates import plain
-    from unmix.classifier import UnmixClassifier
     from unmix.data.row_writer import is_csv
     from unmix.data.tables import (
         open_table,
@@ -107,13 +106,13 @@ def predict(
         scan_rows,
         write_rows,
     )
-    from unmix.learn.estimator import class_probabilities
+    from unmix.learn.estimator import SetClassifier, class_probabilities
     from unmix.learn.score_columns import score_columns, score_names
     from unmix.progress import progress_bar
 
     table = open_table(rows)
     check_output(output, overwrite, *table.files, *priors_files)
-    clf = UnmixClassifier.load(model)
+    clf = SetClassifier.load(model)
     if target_prior is not None:
         clf.retarget(target_of(target_prior, clf.classes_))
     _require_features(clf, table)
@@ -222,12 +221,11 @@ def evaluate(
     """
     from unmix.assess.judge import evaluate_classifier, judge
     from unmix.assess.sentences import rates_hold
-    from unmix.classifier import UnmixClassifier
     from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.priors import UnratedRows
     from unmix.data.tables import open_table, read_rows
 
-    clf = UnmixClassifier.load(model)
+    clf = SetClassifier.load(model)
     priors = rates_of(set_columns, priors_files, reading)
     table = open_table(rows)
     _require_features(clf, table)
@@ -304,11 +302,11 @@ def prevalence(
     import pandas as pd
 
     from unmix.assess.predicted_shares import prevalence_of_logits
-    from unmix.classifier import UnmixClassifier
     from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.row_writer import write_rows
     from unmix.data.tables import open_table, scan_rows
     from unmix.data.wording import listed
+    from unmix.learn.estimator import SetClassifier
 
     if not set_columns and not by:
         raise InputError("say what the shares are by: --sets COLUMN, --by COLUMN, or both")
@@ -316,7 +314,7 @@ def prevalence(
         raise InputError("--priors are the shares of sets: say with --sets which column names them")
     table = open_table(rows)
     check_output(output, overwrite, *table.files, *priors_files)
-    clf = UnmixClassifier.load(model)
+    clf = SetClassifier.load(model)
     _require_features(clf, table)
     available = table.columns
     for name in by:
@@ -360,7 +358,7 @@ def prevalence(
         tell(f"{one.set_id:24} {one.rows:>9,}  {_share_text(one, clf.classes_)}")
 
 
-def _require_features(clf: UnmixClassifier, table: Table) -> None:
+def _require_features(clf: SetClassifier, table: Table) -> None:
     """Refuse a table that lacks a column of the model."""
     from unmix.data.wording import listed
 
@@ -375,13 +373,13 @@ def _require_features(clf: UnmixClassifier, table: Table) -> None:
         )
 
 
-def _features(clf: UnmixClassifier, frame: pd.DataFrame) -> pd.DataFrame:
+def _features(clf: SetClassifier, frame: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of training; those that nobody looks at may be missing."""
     return frame.reindex(columns=clf.encoder_.columns)
 
 
 def _check_scoring(
-    clf: UnmixClassifier,
+    clf: SetClassifier,
     target_prior: Any,
     set_columns: tuple[str, ...],
     priors_files: tuple[str, ...],
@@ -400,7 +398,7 @@ def _check_scoring(
 
 
 def _known_set_scores(
-    clf: UnmixClassifier,
+    clf: SetClassifier,
     table: Table,
     set_columns: Sequence[str],
     priors: Priors | None,

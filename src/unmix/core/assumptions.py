@@ -326,7 +326,7 @@ def _by_class_prior(
 LABEL_SHIFT = Assumption(
     name="label shift",
     shared="each class looks the same in every set (label shift)",
-    base_prior=lambda transition: transition.target.numpy(force=True),
+    base_prior=lambda transition: transition.arrays.target,
     at_target=True,
     set_posterior=True,
     share_rule=share_by_likelihood,
@@ -341,7 +341,7 @@ LABEL_SHIFT = Assumption(
 COVARIATE_SHIFT = Assumption(
     name="covariate shift",
     shared="the class depends on the features in the same way in every set (covariate shift)",
-    base_prior=lambda transition: transition.pooled.numpy(force=True),
+    base_prior=lambda transition: transition.arrays.pooled,
     at_target=False,
     set_posterior=False,
     share_rule=_by_mean,

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 __all__ = ["added_over_groupings", "of_groupings", "on_copies", "row_copies", "set_rows"]
 
 IntArray = npt.NDArray[np.int64]
-Loss = Callable[[Tensor, Tensor, Transition], Tensor]
+Loss = Callable[["Tensor", "Tensor", Transition], "Tensor"]
 
 
 def row_copies(set_index: IntArray) -> tuple[Any, IntArray]:
@@ -98,7 +99,7 @@ def added_over_groupings(loss: Loss) -> Loss:
             if total is None:
                 total = values.new_zeros(len(logits), *values.shape[1:])
             total = total.index_add(0, rows, values)
-        return torch.zeros_like(logits) if total is None else total
+        return logits.new_zeros(logits.shape) if total is None else total
 
     return added
 

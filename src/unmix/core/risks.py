@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
-from torch.nn.functional import softplus
 
 from unmix.core.groupings import on_copies
 from unmix.core.losses import (
@@ -24,15 +23,19 @@ from unmix.core.losses import (
     ssc_squared_error_gradient,
 )
 from unmix.core.pairing import pair_sets, pair_weights
+from unmix.core.row_losses import CrossEntropyRows
 from unmix.core.transition import Transition, check_logits, class_logits
 from unmix.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["MeanLoss", "Risk", "mmc_risk", "proportion_risk", "ssc_mse_risk", "ssc_risk", "u2_risk"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-Risk = Callable[[Tensor, Tensor], Tensor]
-Loss = Callable[[Tensor, Tensor, Transition], Tensor]
+Risk = Callable[["Tensor", "Tensor"], "Tensor"]
+Loss = Callable[["Tensor", "Tensor", Transition], "Tensor"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class MeanLoss:
     by_logits: Loss
     """The derivative of the loss by the logits of its row."""
     transition: Transition
+    for_arrays: Callable[[Transition], CrossEntropyRows] | None = None
+    """The same loss for arrays, if there is a form of it that needs no torch."""
 
     def __call__(self, logits: Tensor, set_index: Tensor) -> Tensor:
         """Return the risk."""
@@ -54,8 +59,24 @@ class MeanLoss:
 
     def row_gradients(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return the derivative of the loss of each row by its logits, for boosting."""
+        if self._rows is not None:
+            return self._rows.gradient(logits, set_index)
+        return self.sum_and_gradient(logits, set_index)[1]
+
+    def sum_and_gradient(self, logits: FloatArray, set_index: IntArray) -> tuple[float, FloatArray]:
+        """Return the sum of the loss over rows and its derivative by their logits, as arrays."""
+        if self._rows is not None:
+            return self._rows.sum_and_gradient(logits, set_index)
+        import torch
+
         z, index = torch.from_numpy(logits), torch.from_numpy(set_index).long()
-        return np.asarray(self.by_logits(z, index, self.transition).numpy())
+        value = self.loss(z, index, self.transition).sum()
+        return float(value), np.asarray(self.by_logits(z, index, self.transition).numpy())
+
+    @cached_property
+    def _rows(self) -> CrossEntropyRows | None:
+        """The loss for arrays, if there is one."""
+        return None if self.for_arrays is None else self.for_arrays(self.transition)
 
     @property
     def learns(self) -> bool:
@@ -65,7 +86,7 @@ class MeanLoss:
 
 def ssc_risk(transition: Transition) -> Risk:
     """Return the empirical risk of surrogate set classification (equation 8), cross-entropy."""
-    return MeanLoss(ssc_cross_entropy, ssc_cross_entropy_gradient, transition)
+    return MeanLoss(ssc_cross_entropy, ssc_cross_entropy_gradient, transition, CrossEntropyRows)
 
 
 def ssc_mse_risk(transition: Transition) -> Risk:
@@ -106,6 +127,9 @@ def mmc_risk(
     correction : float, optional
         kappa >= 0 of the generalised leaky ReLU f(r) = r or -kappa r (U2-c); f(r) = r if left out.
     """
+    import torch
+    from torch.nn.functional import softplus
+
     if not transition.binary:
         raise InputError("the U2 and MMC methods are for two classes; use ssc for more")
     priors, weights = transition.prior_matrix[:, 1], transition.set_weights
@@ -144,6 +168,7 @@ def proportion_risk(transition: Transition) -> Risk:
     The paper counts signs and sums over sets; a sign has no gradient, and the mean keeps the
     scale when a batch holds few sets.
     """
+    import torch
 
     @on_copies
     def risk(logits: Tensor, set_index: Tensor) -> Tensor:
@@ -163,9 +188,11 @@ def proportion_risk(transition: Transition) -> Risk:
 
 def _pairs(transition: Transition) -> tuple[Tensor, Tensor, Tensor]:
     """Return the first and second set of each pair and its weight, leaving out empty sets."""
-    weights = transition.set_weights.numpy(force=True)
+    import torch
+
+    weights = transition.arrays.set_weights
     used = weights.nonzero()[0]
-    priors, sizes = transition.prior_matrix[:, 1].numpy(force=True)[used], weights[used]
+    priors, sizes = transition.arrays.prior_matrix[used, 1], weights[used]
     pairs = pair_sets(priors, sizes)
     columns = (*used[pairs].T.copy(), pair_weights(priors, sizes, pairs))
     first, second, omega = (torch.from_numpy(c).to(transition.set_weights.device) for c in columns)
@@ -174,4 +201,4 @@ def _pairs(transition: Transition) -> tuple[Tensor, Tensor, Tensor]:
 
 def _sum_by_set(values: Tensor, set_index: Tensor, like: Tensor) -> Tensor:
     """Return the sum of values over the rows of each set, shape (m,), in the type of `like`."""
-    return torch.zeros_like(like).index_add(0, set_index, values.to(like.dtype))
+    return like.new_zeros(like.shape).index_add(0, set_index, values.to(like.dtype))

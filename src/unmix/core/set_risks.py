@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from unmix.core.counts import count_hessian, count_nll, label_shift_counts
 from unmix.core.groupings import of_groupings
@@ -22,6 +20,9 @@ from unmix.core.set_effects import best_effect_nll, effect_size, set_effect_hess
 from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.core.transition import Transition, check_logits
 from unmix.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["CountRisk", "SetEffectRisk", "SetRisk"]
 
@@ -41,7 +42,7 @@ class SetRisk(ABC):
 
     def __init__(self, transition: Transition) -> None:
         self.transition = transition
-        self.shares = transition.prior_matrix.numpy(force=True)  # (m, K)
+        self.shares = transition.arrays.prior_matrix  # (m, K)
 
     @cached_property
     def parts(self) -> list[Self]:
@@ -80,10 +81,11 @@ class SetRisk(ABC):
     def __call__(self, logits: Tensor, set_index: Tensor) -> Tensor:
         """Return the risk of a batch, with its gradient."""
         check_logits(logits, self.transition)
+        from unmix.core.known_gradient import with_gradient
+
         z = logits.detach().double().numpy(force=True)
         value, gradient = self.value_and_gradient(z, set_index.numpy(force=True))
-        risk: Tensor = _Known.apply(logits, torch.from_numpy(gradient), value)  # type: ignore[no-untyped-call]
-        return risk
+        return with_gradient(logits, value, gradient)
 
     def value_and_gradient(
         self, logits: FloatArray, set_index: IntArray
@@ -193,11 +195,12 @@ class CountRisk(SetRisk):
     """
 
     def __init__(self, transition: Transition, at: FloatArray | None = None) -> None:
-        if transition.set_rows is None:
+        rows = transition.arrays.set_rows
+        if rows is None:
             raise InputError("the count of a set needs its number of rows: pass them as weights")
         super().__init__(transition)
-        self.rows = transition.set_rows.numpy(force=True)  # (m,)
-        self.pooled = transition.pooled.numpy(force=True)  # (K,)
+        self.rows = rows  # (m,)
+        self.pooled = transition.arrays.pooled  # (K,)
         stated = transition.precision
         self.known: SharePrecision = stated or precision_by_counts(self.shares, self.rows)
         self.exact = self.known.exact  # (m,)
@@ -248,18 +251,3 @@ class CountRisk(SetRisk):
 def _by_set(values: Any, shares: FloatArray) -> Any:
     """Return one value per set in a shape that goes with shares (m,) or (m, K)."""
     return values if shares.ndim == 1 else values[:, None]
-
-
-class _Known(torch.autograd.Function):
-    """A scalar whose gradient by the logits is known already."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, gradient: Tensor, value: float) -> Tensor:
-        """Return the value as a tensor."""
-        ctx.gradient = gradient.to(logits.dtype).to(logits.device)
-        return logits.new_tensor(value)
-
-    @staticmethod
-    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, None, None]:
-        """Pass the gradient on."""
-        return outputs[0] * ctx.gradient, None, None

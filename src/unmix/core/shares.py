@@ -9,8 +9,7 @@ This file knows no model, no stated set priors and no set names.
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, softmax
-from scipy.stats import chi2
+from scipy.special import chdtr, chdtri, expit, softmax
 
 from unmix.core.class_shares import check_prior
 from unmix.core.roots import decreasing_root
@@ -197,7 +196,7 @@ def share_interval(
     target = check_prior(target_prior, 2 if scores.ndim == 1 else scores.shape[1])
     likelihoods = _two_likelihoods(scores, target)
     best = _positive_shares(likelihoods, index, num_sets, target[1])
-    floor = _log_likelihood(likelihoods, index, best) - chi2.ppf(confidence, 1) / 2
+    floor = _log_likelihood(likelihoods, index, best) - chdtri(1, 1 - confidence) / 2
 
     def below(share: FloatArray) -> tuple[FloatArray, FloatArray]:
         score, _ = _score(likelihoods, index, share)
@@ -237,7 +236,7 @@ def share_profile(
     roots = np.linspace(0, MOST_ROOT, ROOTS + 1)[1:]
     middle, _ = share_by_likelihood(logits, set_index, num_sets, target_prior)
     sides = [
-        share_interval(logits, set_index, num_sets, target_prior, float(chi2.cdf(root**2, 1)))
+        share_interval(logits, set_index, num_sets, target_prior, float(chdtr(1, root**2)))
         for root in roots
     ]
     below, above = [low for low, _ in sides[::-1]], [high for _, high in sides]

@@ -1,26 +1,51 @@
 """The transition: from class posterior to set posterior, and what the theory says of it.
 
 Theorem 1 of the paper bridges p(class | x) and p(set | x) by a linear-fractional map with known
-coefficients. Two classes are the case K = 2 of one formula. This file knows no loss, no model
-and no data.
+coefficients. Two classes are the case K = 2 of one formula. The numbers are arrays; tensors are
+made of them when they are first asked for, so that what needs no torch does not load it. This file
+knows no loss, no model and no data.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
 from unmix.core.class_shares import ClassShares, check_identifiable, check_prior
 from unmix.core.share_precision import SharePrecision
 from unmix.errors import InputError
 
-__all__ = ["Transition", "check_logits", "class_logits", "estimation_error_bound"]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+__all__ = [
+    "Transition",
+    "TransitionArrays",
+    "check_logits",
+    "check_set_index",
+    "class_logits",
+    "estimation_error_bound",
+]
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TransitionArrays:
+    """The numbers of a transition as arrays; shapes as in `Transition`."""
+
+    prior_matrix: FloatArray
+    set_weights: FloatArray
+    target: FloatArray
+    pooled: FloatArray
+    set_rows: FloatArray | None = None
 
 
 class Transition:
@@ -49,8 +74,9 @@ class Transition:
         log Theta / kappa, log p / kappa and log rho: all that the losses need.
     log_joint : Tensor, shape (m, K)
         log rho Theta / kappa.
-    set_rows : Tensor, shape (m,), or None
-        The set weights as they were given: the rows of each set, if these were given.
+    arrays : TransitionArrays
+        The first four as arrays, and `set_rows` (m,): the set weights as they were given, which
+        are the rows of each set, if these were given.
     precision : SharePrecision or None
         How well the set priors are known, if that was said.
     grouping : array of integers, shape (m,), or None
@@ -64,12 +90,12 @@ class Transition:
 
     Examples
     --------
+    >>> import torch
     >>> t = Transition([0.1, 0.5, 0.9], target_prior=0.3)
     >>> t.set_posterior(torch.zeros(1)).sum().item()
     1.0
     """
 
-    set_rows: Tensor | None = None
     precision: SharePrecision | None = None
     grouping: np.ndarray[Any, np.dtype[np.int64]] | None = None
 
@@ -87,11 +113,10 @@ class Transition:
             check_identifiable(theta[weights > 0])
         pooled = weights @ theta
         target = pooled if target_prior is None else check_prior(target_prior, shares.num_classes)
-        self._store(*(torch.from_numpy(array) for array in (theta, weights, target)))
+        rows = None if set_weights is None else np.asarray(set_weights, dtype=np.float64)
+        self.arrays = TransitionArrays(theta, weights, target, pooled, rows)
         self.precision = shares.precision
         self.grouping = shares.grouping
-        if set_weights is not None:
-            self.set_rows = torch.as_tensor(set_weights).double()
 
     @classmethod
     def unchecked(
@@ -99,19 +124,51 @@ class Transition:
     ) -> Transition:
         """Build from tensors as they are, keeping their gradients: for priors that are learned."""
         self = cls.__new__(cls)
-        self._store(prior_matrix, set_weights, target)
+        given = (prior_matrix, set_weights, target, set_weights @ prior_matrix)
+        self.prior_matrix, self.set_weights, self.target, self.pooled = given
+        self.arrays = TransitionArrays(*(t.numpy(force=True) for t in given))
         self.grouping = grouping
         return self
 
-    def _store(self, theta: Tensor, weights: Tensor, target: Tensor) -> None:
-        """Keep the tensors and the logarithms that every loss reads."""
-        self.prior_matrix, self.set_weights, self.target = theta, weights, target
-        self.pooled = weights @ theta  # (K,)
-        self.log_sets = torch.log(theta) - torch.log(target)  # (m, K); -inf for priors of 0
-        self.log_pooled = torch.log(self.pooled) - torch.log(target)  # (K,)
-        self.log_weights = torch.log(weights)  # (m,)
-        # In one table, because a loss over many sets waits for memory once per table.
-        self.log_joint = self.log_sets + self.log_weights[:, None]  # (m, K)
+    @cached_property
+    def prior_matrix(self) -> Tensor:
+        """Theta, (m, K)."""
+        return _tensor(self.arrays.prior_matrix)
+
+    @cached_property
+    def set_weights(self) -> Tensor:
+        """rho, (m,)."""
+        return _tensor(self.arrays.set_weights)
+
+    @cached_property
+    def target(self) -> Tensor:
+        """kappa, (K,)."""
+        return _tensor(self.arrays.target)
+
+    @cached_property
+    def pooled(self) -> Tensor:
+        """p, (K,)."""
+        return self.set_weights @ self.prior_matrix
+
+    @cached_property
+    def log_sets(self) -> Tensor:
+        """Log Theta / kappa, (m, K); -inf for priors of 0."""
+        return self.prior_matrix.log() - self.target.log()
+
+    @cached_property
+    def log_pooled(self) -> Tensor:
+        """Log p / kappa, (K,)."""
+        return self.pooled.log() - self.target.log()
+
+    @cached_property
+    def log_weights(self) -> Tensor:
+        """Log rho, (m,)."""
+        return self.set_weights.log()
+
+    @cached_property
+    def log_joint(self) -> Tensor:
+        """Log rho Theta / kappa, (m, K): a loss over many sets waits for memory once per table."""
+        return self.log_sets + self.log_weights[:, None]
 
     @cached_property
     def firsts(self) -> list[int]:
@@ -128,10 +185,10 @@ class Transition:
         parts = []
         for first, end in pairwise([*self.firsts, self.num_sets]):
             weights = self.set_weights[first:end]
-            total = weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+            total = weights.sum().clamp_min(np.finfo(np.float64).tiny)
             part = Transition.unchecked(self.prior_matrix[first:end], weights / total, self.target)
-            if self.set_rows is not None:
-                part.set_rows = self.set_rows[first:end]
+            if self.arrays.set_rows is not None:
+                part.arrays = replace(part.arrays, set_rows=self.arrays.set_rows[first:end])
             if self.precision is not None:
                 part.precision = self.precision.take(slice(first, end))
             parts.append(part)
@@ -149,13 +206,13 @@ class Transition:
             t.to(device) for t in (self.prior_matrix, self.set_weights, self.target)
         )
         other = Transition.unchecked(theta, weights, target, self.grouping)
-        other.set_rows, other.precision = self.set_rows, self.precision
+        other.arrays, other.precision = self.arrays, self.precision
         return other
 
     def retarget(self, target_prior: Any) -> Transition:
         """Return the same sets with another target prior."""
-        shares = ClassShares(self.set_priors).grouped(self.grouping)
-        return Transition(shares, self.set_weights, target_prior)
+        shares = ClassShares(self.arrays.prior_matrix).grouped(self.grouping)
+        return Transition(shares, self.arrays.set_weights, target_prior)
 
     def __repr__(self) -> str:
         return (
@@ -166,12 +223,12 @@ class Transition:
     @property
     def num_sets(self) -> int:
         """The number of sets m."""
-        return self.prior_matrix.shape[0]
+        return len(self.arrays.prior_matrix)
 
     @property
     def num_classes(self) -> int:
         """The number of classes K."""
-        return self.prior_matrix.shape[1]
+        return int(self.arrays.prior_matrix.shape[1])
 
     @property
     def binary(self) -> bool:
@@ -186,7 +243,8 @@ class Transition:
     @property
     def target_prior(self) -> float | list[float]:
         """Target prior in the form of the set priors: a float, or K floats."""
-        return float(self.target[1]) if self.binary else [float(k) for k in self.target]
+        target = self.arrays.target
+        return float(target[1]) if self.binary else [float(k) for k in target]
 
     def set_posterior(self, logits: Tensor) -> Tensor:
         """Return p(set | x) for every set, shape (n, m): for looking, never for training.
@@ -196,9 +254,9 @@ class Transition:
         logits : Tensor, shape (n,) or (n, K)
         """
         z = class_logits(logits, self)
-        own = torch.logsumexp(z[:, None, :] + self.log_sets.to(z.dtype), dim=-1)  # (n, m)
-        pooled = torch.logsumexp(z + self.log_pooled.to(z.dtype), dim=-1)  # (n,)
-        return torch.exp(own - pooled[:, None] + self.log_weights.to(z.dtype))
+        own = (z[:, None, :] + self.log_sets.to(z.dtype)).logsumexp(dim=-1)  # (n, m)
+        pooled = (z + self.log_pooled.to(z.dtype)).logsumexp(dim=-1)  # (n,)
+        return (own - pooled[:, None] + self.log_weights.to(z.dtype)).exp()
 
     def inverse(self, set_posterior: Tensor, set_index: Tensor | None = None) -> Tensor:
         """Return the class posterior that leads to a set posterior.
@@ -217,6 +275,8 @@ class Transition:
         """
         if set_index is not None:
             return self._inverse_of_one_set(set_posterior, set_index)
+        import torch
+
         density = (set_posterior / self.set_weights).mT  # (m, n), proportional to Theta v
         v = torch.linalg.lstsq(self.prior_matrix, density).solution.mT  # (n, K), eta / kappa
         eta: Tensor = v * self.target
@@ -261,11 +321,13 @@ def class_logits(logits: Tensor, transition: Transition) -> Tensor:
     """Return logits as one column per class, (n, K); one logit z stands for (0, z)."""
     check_logits(logits, transition)
     if logits.ndim == 1:
+        import torch
+
         return torch.stack((torch.zeros_like(logits), logits), dim=-1)
     return logits
 
 
-def check_logits(logits: Tensor, transition: Transition) -> None:
+def check_logits(logits: Any, transition: Transition) -> None:
     """Refuse logits of another shape than the transition's classes take."""
     if transition.binary and logits.ndim == 1:
         return
@@ -275,6 +337,16 @@ def check_logits(logits: Tensor, transition: Transition) -> None:
         raise InputError(
             f"{transition.num_classes} classes take logits of shape {form}; "
             f"got {tuple(logits.shape)}"
+        )
+
+
+def check_set_index(logits: Any, set_index: Any, transition: Transition) -> None:
+    """Refuse logits of another shape, and a set index that does not go row by row with them."""
+    check_logits(logits, transition)
+    if set_index.ndim != 1 or len(set_index) != len(logits):
+        raise InputError(
+            f"set_index must have one entry per row: {len(logits)} rows, "
+            f"set_index of shape {tuple(set_index.shape)}"
         )
 
 
@@ -309,12 +381,17 @@ def estimation_error_bound(
     return complexity * rademacher + deviation
 
 
+def _tensor(array: FloatArray) -> Tensor:
+    """Return an array as a tensor."""
+    import torch
+
+    return torch.from_numpy(array)
+
+
 def _weights(set_weights: Any, num_sets: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Check set weights and scale them to sum to one."""
     if set_weights is None:
         return np.full(num_sets, 1 / num_sets)
-    if isinstance(set_weights, Tensor):
-        set_weights = set_weights.numpy(force=True)
     weights = np.asarray(set_weights, dtype=np.float64)
     if weights.shape != (num_sets,):
         raise InputError(f"set_weights must have shape ({num_sets},); got {weights.shape}")

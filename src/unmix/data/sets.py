@@ -130,8 +130,13 @@ class UnlabeledSets:
         index = np.repeat(np.arange(len(chosen)), sizes)
         inside = np.arange(len(index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         first = np.cumsum(self.set_sizes)[chosen] - sizes
-        rows = np.argsort(self.set_index, kind="stable")[np.repeat(first, sizes) + inside]
+        rows = self._by_set[np.repeat(first, sizes) + inside]
         return UnlabeledSets(self.x[rows], index, self.set_priors.take(chosen), self.target_prior)
+
+    @cached_property
+    def _by_set(self) -> Array:
+        """The rows in the order of their sets, (n,)."""
+        return np.argsort(self.set_index, kind="stable")
 
     def hold_out(
         self, share: float, rng: np.random.Generator

@@ -17,14 +17,15 @@ import lightgbm as lgb
 import numpy as np
 
 from unmix.core.class_shares import ClassShares, check_errors
-from unmix.core.losses import set_log_loss
+from unmix.core.risks import MeanLoss
+from unmix.core.row_losses import set_log_loss
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method, method_named
 from unmix.learn.models import HELD_OUT, Form, Learner, Model, Setup
-from unmix.learn.refined_priors import refine_priors
 from unmix.learn.saved_state import numbers
+from unmix.learn.threads import num_threads, one_thread
 from unmix.learn.tree_text import checked_trees
 
 __all__ = ["ROWS", "BoostingFit", "BoostingOptions", "fit_boosting"]
@@ -41,6 +42,7 @@ MUCH_INFORMATION = 20_000
 # Fewer leave none to hold out whole; then all rounds are trained.
 LEAST_SETS = 10
 MOST_FEATURES = 1_000_000  # of a saved model
+BLOCK_ROWS = 16_384  # whose gradients are worked out at a time
 # What LightGBM accepts, so that a mistake is told in our words.
 RANGES = {
     "num_leaves": (2, 131_072),
@@ -207,6 +209,8 @@ def fit_boosting(
 
 def _refined(sets: UnlabeledSets, errors: Array, plan: _Plan) -> ClassShares:
     """Refine set priors on logits that come, for each half of the rows, from the other half."""
+    from unmix.learn.refined_priors import refine_priors
+
     rng = np.random.default_rng(np.random.SeedSequence([plan.seed, 1]))
     first, second = sets.hold_out(0.5, rng)
     set_index = np.concatenate((second.set_index, first.set_index))
@@ -222,7 +226,7 @@ def _refined(sets: UnlabeledSets, errors: Array, plan: _Plan) -> ClassShares:
             sets.set_priors,
             errors,
             sets.set_sizes,
-            sets.transition.target.numpy(),
+            sets.transition.arrays.target,
         )
     return priors
 
@@ -240,12 +244,12 @@ def _boost(
     base = np.log(prior[1] / prior[0]) if transition.binary else np.log(prior)
     assert plan.method.information is not None  # `_check` looked
     hessian, risk = plan.method.information(transition), plan.method.risk(transition)
-    start = np.full((len(sets), *base.shape), base)
+    start = np.broadcast_to(base, (len(sets), *base.shape))
     information = hessian(start, sets.set_index).reshape(len(sets), -1).sum(axis=0).max()
     parameters = _parameters(plan, base.size, 0.2 if information > MUCH_INFORMATION else 0.1)
     train = _dataset(sets, base, parameters, plan)
     booster = lgb.Booster(parameters, train)
-    objective = _objective(sets, risk, hessian)
+    objective = _objective(sets, base, risk, hessian, plan)
     if held_out is not None:
         booster.add_valid(_dataset(held_out, base, parameters, plan, train), "held_out")
         evaluate = _evaluation(held_out, plan.method, priors, prior)
@@ -278,14 +282,29 @@ def _boost(
 
 
 def _objective(
-    sets: UnlabeledSets, risk: Any, hessian: Callable[[Array, Array], Array]
+    sets: UnlabeledSets,
+    base: Array,
+    risk: Any,
+    hessian: Callable[[Array, Array], Array],
+    plan: _Plan,
 ) -> Callable[[Array, Any], tuple[Array, Array]]:
     """Return the function from logits to gradient and Hessian that LightGBM calls each round."""
     set_index = sets.set_index
+    threads = num_threads() if plan.num_threads is None else plan.num_threads
+    # As LightGBM takes them, so that it need not copy: in float32, a class of all rows together.
+    gradient, information = (np.empty((*base.shape, len(sets)), np.float32).T for _ in range(2))
+    # A risk of whole sets wants all rows at once; a mean over rows is worked out in the cache.
+    step = BLOCK_ROWS if isinstance(risk, MeanLoss) else len(sets)
+    blocks = [slice(first, first + step) for first in range(0, len(sets), step)]
 
     def gradient_and_hessian(logits: Array, _: Any) -> tuple[Array, Array]:
-        gradient = risk.row_gradients(logits, set_index)
-        return gradient, np.maximum(hessian(logits, set_index), LEAST_HESSIAN)
+        def work(rows: slice) -> None:
+            gradient[rows] = risk.row_gradients(logits[rows], set_index[rows])
+            information[rows] = np.maximum(hessian(logits[rows], set_index[rows]), LEAST_HESSIAN)
+
+        with one_thread(threads if len(blocks) > 1 else 1) as side_by_side:
+            list(side_by_side(work, blocks))
+        return gradient, information
 
     return gradient_and_hessian
 

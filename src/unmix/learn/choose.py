@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit
-from scipy.stats import norm, t
+from scipy.special import expit, logit, ndtr, stdtrit
 
 from unmix.core.assumptions import SET_EFFECTS, ResidualRule
-from unmix.core.losses import set_log_loss
+from unmix.core.row_losses import set_log_loss
 from unmix.core.set_effects import inside_shares
 from unmix.core.share_density import (
     ShareResiduals,
@@ -632,7 +631,7 @@ def gain_of(differences: Array, tau: float, num_candidates: int) -> Gain:
     """Return the mean of differences over sets with its error, and when it counts as shown."""
     m, error = np.isfinite(differences).sum(), _error(differences)
     # As likely by chance as two standard errors of a normal law, and shared by all that compete.
-    threshold = float(t.isf(norm.sf(2.0) / num_candidates, max(m - 1, 1)))
+    threshold = -float(stdtrit(max(m - 1, 1), ndtr(-2.0) / num_candidates))
     return Gain(float(np.nanmean(differences)), error, threshold, float(tau))
 
 
@@ -654,7 +653,7 @@ def best_model(
         learner = fit_learner(view.rows(~out), setup, categorical=categorical)
         part = view.rows(out)
         transition = part.scoring_transition
-        logits = move_logits(learner.logits(part.x), learner.base_prior, transition.target.numpy())
+        logits = move_logits(learner.logits(part.x), learner.base_prior, transition.arrays.target)
         losses[setup.model_name] = set_log_loss(logits, part.set_index, transition)
     return min(losses, key=losses.__getitem__)
 

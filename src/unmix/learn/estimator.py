@@ -1,7 +1,8 @@
-"""`SetClassifier`: what `UnmixClassifier` learns and predicts, in scikit-learn's manner.
+"""`SetClassifier`: what `UnmixClassifier` learns and predicts.
 
 `fit(X, sets)` takes the set of each row where scikit-learn has y. Without set priors the ids are
 labels, and this is an ordinary classifier. How good it is, the rooms above this one find out.
+Commands use it as it is: scikit-learn, which takes a second to load, comes with `UnmixClassifier`.
 """
 
 from __future__ import annotations
@@ -10,20 +11,15 @@ import warnings
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
-from torch import nn
 
 from unmix.core.assumptions import shares_of_rows
 from unmix.core.class_shares import ClassShares, check_errors, check_prior
 from unmix.core.groupings import set_rows
-from unmix.core.losses import set_log_loss
+from unmix.core.row_losses import set_log_loss
 from unmix.core.set_effects import new_set_probability
 from unmix.core.transition import Transition
 from unmix.core.within_sets import tempered_logits
@@ -49,6 +45,9 @@ from unmix.learn.training_rows import ImageEncoder, TrainingRows
 from unmix.learn.training_summary import TrainingSummary
 from unmix.progress import progress_bar
 
+if TYPE_CHECKING:
+    from torch import nn
+
 __all__ = ["NotShownWarning", "SetClassifier", "class_probabilities"]
 
 Array = np.ndarray[Any, Any]
@@ -56,14 +55,18 @@ Array = np.ndarray[Any, Any]
 PREFILTER_ROWS = 4_096
 
 POPULATION = 1_000_000  # rows: a share that is as good as exact
+PREFILTER_ROWS = 4_096
 
 
 class NotShownWarning(UserWarning):
     """No method predicts the share of a held-out set better than the average share does."""
 
 
-class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class SetClassifier:
     """What `UnmixClassifier` learns and predicts; the parameters are described there."""
+
+    audit_: Any = None
+    """What labels of a few rows say of the classifier, where there are any."""
 
     def __init__(
         self,
@@ -170,7 +173,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method_, self.model_ = setup.method, setup.model_name
         self.history_ = self.learner_.history
         self.set_sizes_ = rows.set_sizes
-        self.target_prior_ = rows.transition.target.numpy()
+        self.target_prior_ = rows.transition.arrays.target
         seen = rows.in_memory(row)
         self.training_summary_: TrainingSummary | None = TrainingSummary.of(
             rows.x, rows.encoder, lambda kept: self.learner_.logits(seen.x[kept]), self.classes_
@@ -180,7 +183,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def method_row_(self) -> Method:
         """The method that was used, with all that is known of it."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         return METHODS[self.method_]
 
     @property
@@ -217,12 +220,12 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Array:
         """Return logits at the target prior: (n,) for two classes, else (n, K)."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         return self.logits_at(X, self.target_prior_)
 
     def logits_at(self, X: Any, prior: Array) -> Array:
         """Return logits at a class prior (K,): (n,) for two classes, else (n, K)."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         logits = self.learner_.logits(self._view(X))
         return move_logits(logits, self.learner_.base_prior, prior)
 
@@ -232,7 +235,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         They spread as far as another draw of sets would move the model: (R, n) for two classes,
         else (R, n, K); R is 0 where no such fits were made.
         """
-        check_is_fitted(self)
+        self._check_is_fitted()
         return self.learner_.resampled_logits(self._view(X))
 
     def _view(self, X: Any) -> Array:
@@ -259,7 +262,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         if sets is None:
             return class_probabilities(self.decision_function(X), self.learner_.tau)
-        check_is_fitted(self)
+        self._check_is_fitted()
         logits = self.logits_at(X, self.learner_.base_prior)
         return self.known_set_proba(logits, sets, set_priors)
 
@@ -338,7 +341,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def retarget(self, target_prior: Any) -> Self:
         """Move all later predictions to another target prior; nothing is trained again."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         share = self._target_value(target_prior, self.classes_)
         self.target_prior_ = check_prior(share, len(self.classes_))
         return self
@@ -355,6 +358,8 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         logits = self.decision_function(X)
         if self.set_priors is None:
+            from sklearn.utils.validation import column_or_1d
+
             sets = column_or_1d(sets, warn=True)
         set_index, set_ids = find_sets(sets, self.priors_of_training(), unused="keep")
         _check_lengths(len(logits), set_index)
@@ -388,7 +393,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _of_fit(self, name: str) -> Any:
         """Return a part of the fitted model, or say that this kind of model has none."""
-        check_is_fitted(self)
+        self._check_is_fitted()
         if not hasattr(self.learner_.fit, name):
             raise AttributeError(f"a model of kind {self.model_} has no {name}")
         return getattr(self.learner_.fit, name)
@@ -397,7 +402,7 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Write the fitted model to a folder, without pickle."""
         from unmix.learn.saved import save_model
 
-        check_is_fitted(self)
+        self._check_is_fitted()
         save_model(self, folder, overwrite=overwrite)
 
     @classmethod
@@ -415,15 +420,6 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         return load_model(cls, folder, module=module)
 
-    def __sklearn_tags__(self) -> Any:
-        """Tell scikit-learn what this estimator takes."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.categorical = True
-        tags.input_tags.string = True
-        tags.input_tags.three_d_array = True
-        return tags
-
     def _rows(self, X: Any, sets: Any) -> TrainingRows:
         """Return rows in memory with their sets, encoded when a model asks for them."""
         x, sets = self._rated(self._frame(X, reset=True), sets)
@@ -440,14 +436,32 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if reset and X.columns.has_duplicates:
                 twice = X.columns[X.columns.duplicated()][0]
                 raise InputError(f"column {twice!r} appears twice in X; rename or drop one")
-            validate_data(self, X, reset=reset, skip_check_array=True)
+            self._validated(X, reset=reset, skip_check_array=True)
             if len(X) == 0:
                 raise InputError("X has 0 sample(s); at least one row is needed")
             return X
         if getattr(X, "ndim", 2) in (3, 4):
             return self._images(np.asarray(X), reset=reset)
-        array = validate_data(self, X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
-        return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
+        array = self._validated(X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
+        return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])], copy=False)
+
+    def _validated(self, X: Any, *, reset: bool, **options: Any) -> Any:
+        """Keep the names of the columns; `UnmixClassifier` also checks X as scikit-learn does."""
+        if reset:
+            self.n_features_in_ = X.shape[1]
+            names = list(getattr(X, "columns", ()))
+            if names and all(isinstance(name, str) for name in names):
+                self.feature_names_in_ = np.array(names, dtype=object)
+        return X
+
+    def _check_is_fitted(self) -> None:
+        """Raise NotFittedError before `fit`."""
+        if not hasattr(self, "learner_"):
+            from sklearn.exceptions import NotFittedError
+
+            raise NotFittedError(
+                f"This {type(self).__name__} instance is not fitted yet; call fit first"
+            )
 
     def _images(self, images: Array, *, reset: bool) -> Array:
         """Return images as bytes or float32, or say what is wrong with them."""
@@ -536,6 +550,9 @@ class SetClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _labels(self, sets: Any) -> tuple[Array, Array]:
         """Return the classes and the class of each row, for ids that are labels."""
+        from sklearn.utils.multiclass import check_classification_targets
+        from sklearn.utils.validation import column_or_1d
+
         values = column_or_1d(sets, warn=True)
         check_classification_targets(values)
         names, codes = np.unique(values, return_inverse=True)
@@ -596,6 +613,8 @@ def _seed_of(random_state: Any) -> int:
     """Return the seed of a fit: a number as it is, as in the studies; else one is drawn."""
     if isinstance(random_state, int | np.integer) and random_state >= 0:
         return int(random_state)
+    from sklearn.utils import check_random_state
+
     return int(check_random_state(random_state).randint(2**31))
 
 

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from unmix.core.assumptions import COVARIATE_SHIFT
 from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.groupings import row_copies
-from unmix.core.losses import set_log_loss
+from unmix.core.row_losses import set_log_loss
 from unmix.core.set_risks import SetEffectRisk
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
-from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.curvature import Curvature
 from unmix.learn.linear_objective import (
+    BLOCK_ROWS,
     NO_FREE,
     FloatArray,
     Objective,
@@ -38,8 +38,10 @@ from unmix.learn.linear_objective import (
 )
 from unmix.learn.methods import Method, method_named
 from unmix.learn.models import Form, Learner, Model, Setup
-from unmix.learn.refined_priors import PriorRefiner
 from unmix.learn.saved_state import finite_arrays
+
+if TYPE_CHECKING:
+    from unmix.learn.checkpoint import Checkpoint
 
 __all__ = ["ROWS", "LinearFit", "choose_l2", "fit_linear"]
 
@@ -49,6 +51,8 @@ MAX_ITER = 200
 # Of a fit that is only compared with others. Fewer steps would be a penalty of their own, by which
 # a strength would be chosen that is too weak for the fit to all rows.
 ROUGH_ITER, ROUGH_TOLERANCE = 50, 1e-8
+# A fit to so many rows comes first, if there are several times as many and no more columns.
+SOME_ROWS, WORTH_SOME, MOST_COLUMNS = 20_000, 4, 300
 CHOICE_ROWS = 20_000
 CHOICE_FOLDS = 5
 
@@ -71,6 +75,8 @@ class LinearFit:
     converged: bool
     resampled: tuple[tuple[FloatArray, FloatArray], ...] = ()
     """Weights and bias of fits to resampled sets."""
+    curvature: list[Curvature] = field(default_factory=list)
+    """That of the loss near the fit, once it was asked for; shared with fits that start here."""
 
     @property
     def form(self) -> Form:
@@ -269,6 +275,8 @@ def _fit(
     base = method.base_prior(transition)
     refiner, free, unit = None, NO_FREE, NO_FREE
     if method.refines and errors.any():
+        from unmix.learn.refined_priors import PriorRefiner
+
         refiner = PriorRefiner(transition, errors)
         # In units in which the free numbers curve about as much as the weights.
         units = np.sqrt(len(sets)) * refiner.units(len(sets))
@@ -276,16 +284,21 @@ def _fit(
         free = refiner.start.ravel().numpy()
     criterion = criterion_for(method, sets, errors, refiner, unit)
     objective = Objective(sets, criterion, _start(base), free, l2, progress)
+    start = start or _fit_to_some(sets, method, l2, certain=refiner is None)
     if start is not None:
         moved = start.bias + _start(base) - _start(start.base_prior)
         objective.start = np.concatenate((start.weights.ravel(), np.ravel(moved), free))
+        if criterion.in_blocks and method.information is not None:
+            if not start.curvature:
+                start.curvature.append(_curvature(_some_rows(sets), method, start))
+            objective.coordinates = start.curvature[0].coordinates(l2)
     limits: Any = (ROUGH_ITER, checkpoint, ROUGH_TOLERANCE) if rough else (max_iter, checkpoint)
     weights, bias, free, result = minimise(objective, *limits)
     if isinstance(sets, UnlabeledSets) and _scales_freely(method, l2, weights):
         weights, bias = _rescaled(sets, method, errors, weights, bias)
     priors = sets.set_priors
     if refiner is not None:
-        found = refiner.shares(torch.from_numpy(free * unit).view(refiner.start.shape))
+        found = refiner.shares(refiner.start.new_tensor(free * unit).view(refiner.start.shape))
         priors = priors.with_matrix(found.numpy())
     return LinearFit(
         weights,
@@ -295,6 +308,7 @@ def _fit(
         iterations=int(result.nit),
         loss=float(result.fun),
         converged=bool(result.success),
+        curvature=[] if start is None else start.curvature,
     )
 
 
@@ -326,6 +340,38 @@ def _rescaled(
     return weights * (length[0] / unit), bias
 
 
+def _some_rows(sets: Sets) -> UnlabeledSets:
+    """Return rows from the whole of a table that is in memory, or of its first part."""
+    part = sets.part(0)
+    return (
+        part
+        if len(part) <= SOME_ROWS
+        else part.rows(np.arange(0, len(part), len(part) // SOME_ROWS))
+    )
+
+
+def _fit_to_some(sets: Sets, method: Method, l2: float, *, certain: bool) -> LinearFit | None:
+    """Fit to some of many rows, so that few steps are left to take with all.
+
+    None where that does not pay: the curvature of many columns takes longer than the steps.
+    """
+    few = len(sets) < WORTH_SOME * SOME_ROWS or sets.row_shape[0] > MOST_COLUMNS
+    if few or not certain or method.information is None or method.batch_by != "rows":
+        return None
+    some = _some_rows(sets)
+    present = some.set_priors.matrix[some.set_sizes > 0]
+    if (present.max(axis=0) <= 0).any():  # a class is in none of these sets
+        return None
+    return _fit(some, method, l2, np.zeros(sets.num_sets), rough=True)
+
+
+def _curvature(sets: UnlabeledSets, method: Method, fit: LinearFit) -> Curvature:
+    """Return the curvature of the loss of rows where a fit ended."""
+    assert method.information is not None
+    logits = fit.logits(sets.x)
+    return Curvature(sets.x, method.information(sets.scoring_transition)(logits, sets.set_index))
+
+
 def _start(prior: FloatArray) -> FloatArray:
     """Return the bias that predicts a prior (K,) everywhere: shape () for two classes, or (K,)."""
     log_prior = np.log(np.maximum(prior, 1e-6))  # a class may be in no set of a fold
@@ -338,10 +384,11 @@ def _check_sets(sets: Sets) -> None:
         shape = (len(sets), *sets.row_shape)
         raise InputError(f"a linear model takes rows of shape (n, d); got {shape}")
     if isinstance(sets, UnlabeledSets):  # rows on disk come from an encoder
-        finite = np.isfinite(sets.x).all(axis=1)
-        if not finite.all():
-            row = int(finite.argmin())
-            raise InputError(f"row {row} of x is not finite; encode missing values first")
+        for first in range(0, len(sets), BLOCK_ROWS):
+            finite = np.isfinite(sets.x[first : first + BLOCK_ROWS])
+            if not finite.all():
+                row = first + int(finite.all(axis=1).argmin())
+                raise InputError(f"row {row} of x is not finite; encode missing values first")
     Transition(sets.set_priors, sets.set_sizes)
 
 

@@ -1,22 +1,23 @@
 """What a linear model is fitted by, and how: functions of the logits, minimised by L-BFGS.
 
-A risk that is a mean over rows is summed block by block, with or without learning the set priors
-too; matching of proportions goes through the rows twice; any other risk wants all rows at once.
-Each comes with its gradient. Rows may lie on disk, and are then read block by block.
+A risk that is a mean over rows is summed block by block, side by side on the threads there are; any
+other wants the logits of all rows at once. Each comes with its gradient. Rows may lie on disk, and
+are then read block by block, twice to match proportions. Rows stay in float32, as an encoder makes
+them; a block at a time is float64, so that it is read from memory once and no copy is kept.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, softmax
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from unmix.core.groupings import row_copies
 from unmix.core.risks import MeanLoss, Risk, proportion_risk
@@ -25,11 +26,15 @@ from unmix.core.simplex import set_sums
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
-from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import Method, risk_of
-from unmix.learn.refined_priors import PriorRefiner
+from unmix.learn.threads import SideBySide, num_threads, one_thread
+
+if TYPE_CHECKING:
+    from unmix.learn.checkpoint import Checkpoint
+    from unmix.learn.refined_priors import PriorRefiner
 
 __all__ = [
+    "BLOCK_ROWS",
     "NO_FREE",
     "Criterion",
     "FloatArray",
@@ -44,14 +49,31 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Rows = npt.NDArray[Any]
+"""A matrix of numbers of any type."""
 Sets = UnlabeledSets | ShuffledSets
 # (logits, set of each row) -> value, derivative by the logits, by the free numbers of the priors
 BlockValue = Callable[[FloatArray, IntArray], tuple[float, FloatArray, FloatArray]]
+# (vector, whether it is a gradient) -> the vector in other coordinates
+Coordinates = Callable[[FloatArray, bool], FloatArray]
 # What the criterion is at one point: a part that needs no rows, and the sum over blocks of rows.
 AtPoint = tuple[float, FloatArray, BlockValue]
 # (function that goes through all logits, free numbers of the set priors) -> AtPoint
 Sweep = Callable[[], Iterator[tuple[FloatArray, IntArray]]]
-Criterion = Callable[[Sweep, FloatArray], AtPoint]
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """What a linear model minimises, apart from the penalty."""
+
+    at_point: Callable[[Sweep, FloatArray], AtPoint]
+    in_blocks: bool = False
+    """Whether it is a sum over rows: then they may come in any blocks, on several threads."""
+
+    def __call__(self, sweep: Sweep, free: FloatArray) -> AtPoint:
+        """Return what it is at one point."""
+        return self.at_point(sweep, free)
+
 
 NO_FREE = np.empty(0)
 # A share of 0 in floating point must not become an infinite risk.
@@ -99,12 +121,11 @@ def mean_loss_criterion(risk: MeanLoss, num_rows: int) -> Criterion:
     """Return the mean of a loss over rows, with its closed-form gradient."""
 
     def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
-        z, set_index = torch.from_numpy(logits), torch.from_numpy(index)
-        value = risk.loss(z, set_index, risk.transition).sum() / num_rows
-        gradient = risk.by_logits(z, set_index, risk.transition) / num_rows
-        return float(value), gradient.numpy(), NO_FREE
+        value, gradient = risk.sum_and_gradient(logits, index)
+        gradient /= num_rows
+        return value / num_rows, gradient, NO_FREE
 
-    return lambda sweep, free: (0.0, NO_FREE, of_block)
+    return Criterion(lambda sweep, free: (0.0, NO_FREE, of_block), in_blocks=True)
 
 
 def whole_risk_criterion(risk: Risk, name: str) -> Criterion:
@@ -113,8 +134,10 @@ def whole_risk_criterion(risk: Risk, name: str) -> Criterion:
     def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
         if isinstance(risk, SetRisk):
             return *risk.value_and_gradient(logits, index), NO_FREE
+        import torch
+
         z = torch.from_numpy(logits).requires_grad_()
-        value = risk(z, torch.from_numpy(index))
+        value = risk(z, torch.from_numpy(index).long())
         (gradient,) = torch.autograd.grad(value, z)
         if not (value.isfinite() and gradient.isfinite().all()):
             raise DivergenceError(
@@ -124,13 +147,15 @@ def whole_risk_criterion(risk: Risk, name: str) -> Criterion:
             )
         return value.item(), gradient.numpy(), NO_FREE
 
-    return lambda sweep, free: (0.0, NO_FREE, of_block)
+    return Criterion(lambda sweep, free: (0.0, NO_FREE, of_block))
 
 
 def refining_criterion(
     method: Method, refiner: PriorRefiner, num_rows: int, unit: FloatArray
 ) -> Criterion:
     """Return the mean loss of a method as a function of the set priors too."""
+    import torch
+
     shape, units = refiner.start.shape, torch.from_numpy(unit)
 
     def at_point(sweep: Sweep, free: FloatArray) -> AtPoint:
@@ -141,13 +166,13 @@ def refining_criterion(
         def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
             z = torch.from_numpy(logits).requires_grad_()
             risk = risk_of(method, refiner.transition((leaf * units).view(shape)))
-            value = risk(z, torch.from_numpy(index)) * (len(z) / num_rows)
+            value = risk(z, torch.from_numpy(index).long()) * (len(z) / num_rows)
             by_logits, by_free_here = torch.autograd.grad(value, (z, leaf))
             return value.item(), by_logits.numpy(), by_free_here.numpy()
 
         return penalty.item(), by_free.numpy(), of_block
 
-    return at_point
+    return Criterion(at_point)
 
 
 def proportion_criterion(sets: Sets, set_weights: FloatArray) -> Criterion:
@@ -187,7 +212,7 @@ def proportion_criterion(sets: Sets, set_weights: FloatArray) -> Criterion:
 
         return -float((weighted * np.log(shares)).sum()), NO_FREE, of_block
 
-    return at_point
+    return Criterion(at_point)
 
 
 def reliability(sets: Sets, errors: FloatArray) -> FloatArray:
@@ -202,9 +227,10 @@ def reliability(sets: Sets, errors: FloatArray) -> FloatArray:
 
 Progress = Callable[[int, int, str], None]
 
-# Below this many numbers in x, threads of BLAS and torch wait for each other more than they help.
+# Below this many numbers in x, threads wait for each other more than they help.
 FEW_NUMBERS = 2_000_000
-BLOCK_ROWS = 16_384  # of rows on disk: what stays in the processor's cache
+# Of a block in float64: it stays in the processor's cache between its two products.
+BLOCK_NUMBERS, BLOCK_ROWS = 2**18, 16_384
 SAVE_SECONDS = 10.0
 
 
@@ -227,9 +253,9 @@ class Objective:
         self.num_rows, self.num_numbers = len(sets), len(sets) * int(self.ends[0])
         self.passes = 0
         self._sets = sets
-        self._in_memory: list[tuple[FloatArray, IntArray]] = []
-        if len(sets.part_sizes) == 1:
-            self._in_memory = [*_blocks(sets.part(0), len(sets))]
+        self._in_memory = len(sets.part_sizes) == 1
+        self._map: SideBySide = map
+        self.coordinates: Coordinates | None = None
 
     def split(self, point: FloatArray) -> list[FloatArray]:
         """Return weights, bias and free log-odds."""
@@ -240,29 +266,73 @@ class Objective:
         """Return the value and the gradient: a pass over the rows, or two."""
         weights, bias, free = self.split(point)
         value, by_free, of_block = self.criterion(
-            lambda: ((x @ weights + bias, index) for x, index in self._rows()), free
+            lambda: ((_product(x, weights) + bias, index) for x, index in self._rows()), free
         )
+
+        def of_rows(block: tuple[Rows, IntArray]) -> tuple[float, *tuple[FloatArray, ...]]:
+            x, index = block
+            if self.criterion.in_blocks:
+                x = x.astype(np.float64, copy=False)
+            value, by_logits, by_free = of_block(_product(x, weights) + bias, index)
+            return value, _product_of_columns(x, by_logits), by_logits.sum(axis=0), by_free
+
         by_weights, by_bias = 2 * self.l2 * weights, np.zeros_like(bias)
-        for x, index in self._rows():
-            of_rows, by_logits, by_free_here = of_block(x @ weights + bias, index)
-            value += of_rows
-            by_weights = by_weights + x.T @ by_logits
-            by_bias = by_bias + by_logits.sum(axis=0)
-            by_free = by_free + by_free_here
+        # The sums are made in the order of the blocks, whoever is done first.
+        for of_value, of_weights, of_bias, of_free in self._map(of_rows, self._rows()):
+            value += of_value
+            by_weights = by_weights + of_weights
+            by_bias = by_bias + of_bias
+            by_free = by_free + of_free
         value += self.l2 * float((weights**2).sum())
         return value, np.concatenate((by_weights.ravel(), np.ravel(by_bias), by_free))
 
-    def _rows(self) -> Iterator[tuple[FloatArray, IntArray]]:
-        """Go through all rows in float64: one block if they are in memory, else many."""
+    def moved(self, steps: FloatArray) -> FloatArray:
+        """Return the point that lies so many steps, in coordinates of the curvature, from start."""
+        return self.start + self._mapped(steps, transposed=False)
+
+    def _mapped(self, vector: FloatArray, *, transposed: bool) -> FloatArray:
+        """Return steps as a move of the point, or its gradient as that by the steps."""
+        if self.coordinates is None:
+            return vector
+        numbers = self.ends[1]  # weights and bias; what is free has its own units
+        return np.concatenate((self.coordinates(vector[:numbers], transposed), vector[numbers:]))
+
+    def by_steps(self, steps: FloatArray) -> tuple[float, FloatArray]:
+        """Return the value and the gradient as functions of steps from the start."""
+        value, gradient = self(self.moved(steps))
+        return value, self._mapped(gradient, transposed=True)
+
+    def minimise(
+        self, max_iter: int, checkpoint: Checkpoint | None, tolerance: float
+    ) -> OptimizeResult:
+        """Minimise over steps from the start by L-BFGS, on as many threads as BLAS would use."""
+        recorded = self.by_steps if checkpoint is None else _recorded(self.by_steps, checkpoint)
+        limits = {"maxiter": max_iter, "maxfun": 10 * max_iter}
+        options: Any = limits | {"ftol": tolerance, "gtol": 1e-6}
+        threads = 1 if self.num_numbers < FEW_NUMBERS else num_threads()
+        in_blocks = self.criterion.in_blocks and self._in_memory
+        # What wants all rows at once leaves the threads to BLAS.
+        held = one_thread(threads) if threads == 1 or in_blocks else nullcontext(map)
+        with held as self._map:
+            start = np.zeros_like(self.start)
+            return minimize(recorded, start, jac=True, method="L-BFGS-B", options=options)
+
+    def _rows(self) -> Iterator[tuple[Rows, IntArray]]:
+        """Go through all rows, in blocks where these are on disk or the criterion allows it."""
         self.passes += 1
         done = 0
-        for x, index in self._in_memory or self._from_disk():
+        for x, index in self._all() if self._in_memory else self._from_disk():
             yield x, index
             done += len(x)
             if self.progress:
                 self.progress(done, self.num_rows, f"pass {self.passes} of a linear fit")
 
-    def _from_disk(self) -> Iterator[tuple[FloatArray, IntArray]]:
+    def _all(self) -> Iterator[tuple[Rows, IntArray]]:
+        """Return the rows in memory."""
+        sets = self._sets.part(0)
+        yield from _blocks(sets, _rows_of(sets.x) if self.criterion.in_blocks else len(sets))
+
+    def _from_disk(self) -> Iterator[tuple[Rows, IntArray]]:
         """Read part by part; blocks are no shorter than tables of all sets, which they meet."""
         for position in range(len(self._sets.part_sizes)):
             yield from _blocks(self._sets.part(position), max(BLOCK_ROWS, self._sets.num_sets))
@@ -271,33 +341,60 @@ class Objective:
 def minimise(
     objective: Objective, max_iter: int, checkpoint: Checkpoint | None, tolerance: float = 1e-10
 ) -> tuple[FloatArray, FloatArray, FloatArray, OptimizeResult]:
-    """Minimise from w = 0 and return w, b, free, result."""
-    recorded = objective if checkpoint is None else _recorded(objective, checkpoint)
-    limits = {"maxiter": max_iter, "maxfun": 10 * max_iter}
-    options: Any = limits | {"ftol": tolerance, "gtol": 1e-6}
-    with threadpool_limits(1 if objective.num_numbers < FEW_NUMBERS else None):
-        result: OptimizeResult = minimize(
-            recorded, objective.start, jac=True, method="L-BFGS-B", options=options
-        )
-    weights, bias, free = objective.split(result.x)
+    """Minimise and return w, b, free, result."""
+    result = objective.minimise(max_iter, checkpoint, tolerance)
+    weights, bias, free = objective.split(objective.moved(result.x))
     return weights, bias, free, result
 
 
-def _blocks(sets: UnlabeledSets, block_rows: int) -> Iterator[tuple[FloatArray, IntArray]]:
-    """Cut rows in memory into blocks, in the types that the criteria want."""
+def _rows_of(x: Rows) -> int:
+    """Return the rows of a block of numbers."""
+    return int(np.clip(BLOCK_NUMBERS // max(1, x.shape[1]), 256, BLOCK_ROWS))
+
+
+def _product(x: Rows, weights: FloatArray) -> FloatArray:
+    """Return x w in float64, whatever the type of x."""
+    if x.dtype == np.float64:
+        return np.asarray((weights.T @ x.T).T)  # a class of all rows lies together
+    found = np.empty((*weights.shape[1:][::-1], len(x))).T
+    for block in _slices(x):
+        found[block] = (weights.T @ x[block].astype(np.float64).T).T
+    return found
+
+
+def _product_of_columns(x: Rows, values: FloatArray) -> FloatArray:
+    """Return x' v in float64, whatever the type of x."""
+    if x.dtype == np.float64:
+        return np.asarray(x.T @ values)
+    found = np.zeros((x.shape[1], *values.shape[1:]))
+    for block in _slices(x):
+        found += x[block].astype(np.float64).T @ values[block]
+    return found
+
+
+def _slices(x: Rows) -> list[slice]:
+    """Return slices of rows that are worked on at a time."""
+    step = _rows_of(x)
+    return [slice(first, first + step) for first in range(0, len(x), step)]
+
+
+def _blocks(sets: UnlabeledSets, block_rows: int) -> Iterator[tuple[Rows, IntArray]]:
+    """Cut rows in memory into blocks."""
     for first in range(0, len(sets), block_rows):
         block = slice(first, first + block_rows)
-        yield sets.x[block].astype(np.float64), sets.set_index[block].astype(np.int64)
+        yield sets.x[block], sets.set_index[block]
 
 
 def _recorded(
-    objective: Objective, checkpoint: Checkpoint
+    objective: Callable[[FloatArray], tuple[float, FloatArray]], checkpoint: Checkpoint
 ) -> Callable[[FloatArray], tuple[float, FloatArray]]:
     """Return the objective with a memory on disk.
 
     L-BFGS asks the same questions again if it gets the same answers, so the answers alone bring a
     fit back to where it was cut off.
     """
+    import torch
+
     saved = checkpoint.load()
     answers: list[FloatArray] = [] if saved is None else [*saved[0]["answers"].numpy()]
     asked, last_save = 0, time.monotonic()

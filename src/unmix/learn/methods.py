@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
-from torch import Tensor
 
 from unmix.core.assumptions import (
     COVARIATE_SHIFT,
@@ -37,6 +36,9 @@ from unmix.data.batching import BatchBy
 from unmix.data.wording import nearest
 from unmix.errors import InputError
 from unmix.learn.fisher_table import FisherTable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "METHODS",
@@ -138,7 +140,7 @@ def _even(transition: Transition) -> Array:
 
 def _pooled(transition: Transition) -> Array:
     """Return the pooled prior, at which the likelihood of counts takes its logits."""
-    return transition.pooled.numpy(force=True)
+    return transition.arrays.pooled
 
 
 def _fisher(transition: Transition) -> Callable[[Array, Array], Array]:
@@ -318,6 +320,8 @@ def risk_of(method: Method, transition: Transition) -> Risk:
             f"method {method.name!r}: its risk must take a Transition and return a function "
             f"(logits, set_index) -> scalar; it returned {type(risk).__name__}"
         )
+
+    from torch import Tensor
 
     @on_copies
     def checked(logits: Tensor, set_index: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def train_checking_priors(
         held_out.set_index,
         held_out.set_priors,
         held_out.set_sizes,
-        float(held_out.scoring_transition.target[1]),
+        float(held_out.scoring_transition.arrays.target[1]),
     )
     if not error:
         return stage(model, "believed", 0, start=early.state), error

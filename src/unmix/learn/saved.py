@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pandas as pd
 from safetensors import SafetensorError
-from torch import nn
 
 from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors
@@ -39,7 +38,6 @@ from unmix.learn.held_out_shares import HeldOutShares
 from unmix.learn.methods import method_named
 from unmix.learn.models import MODELS, Form, Learner, Model, Setup, model_row, saved_row
 from unmix.learn.network_size import check_hidden
-from unmix.learn.own_modules import build_module
 from unmix.learn.saved_state import check_state, grouping_of, image_shape, numbers, shares_of
 from unmix.learn.training_rows import ImageEncoder
 from unmix.learn.training_summary import TrainingSummary
@@ -268,7 +266,8 @@ def _parameter(value: Any, name: str) -> Any:
         return {"mapping": [[_json_value(k, name), _json_value(v, name)] for k, v in items]}
     if isinstance(value, tuple | list):
         return [_json_value(entry, name) for entry in value]
-    if isinstance(value, np.random.RandomState | np.random.Generator | nn.Module):
+    own_module = name == "model" and not isinstance(value, str)
+    if own_module or isinstance(value, np.random.RandomState | np.random.Generator):
         return None  # a stream of numbers has no place in a file; a seed has. A module: see `fit`
     return None if value is None else _json_value(value, name)
 
@@ -351,7 +350,11 @@ def _rebuild(
     clf.n_features_in_ = state["num_features"]
     if state["named_columns"]:
         clf.feature_names_in_ = np.array(clf.encoder_.columns, dtype=object)
-    own = build_module(state["fit"]["module"], given) if row.name not in MODELS else None
+    own = None
+    if row.name not in MODELS:
+        from unmix.learn.own_modules import build_module
+
+        own = build_module(state["fit"]["module"], given)
     if own is None and given is not None:
         raise InputError(f"module is for a torch module of your own; this is a {row.name} model")
     clf.model = clf.model if own is None else copy.deepcopy(own)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unmix.core.class_shares import ClassShares
-from unmix.core.losses import set_log_loss
 from unmix.core.penalties import vat_penalty
+from unmix.core.row_losses import set_log_loss
 from unmix.core.transition import Transition
 from unmix.data.batching import batches_of
 from unmix.data.sets import UnlabeledSets

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,10 @@ from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
-from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.models import Model
+
+if TYPE_CHECKING:
+    from unmix.learn.checkpoint import Checkpoint
 
 __all__ = ["ImageEncoder", "TrainingRows", "same_images"]
 

@@ -18,7 +18,8 @@ import torch
 from scipy.optimize import minimize
 from torch import nn
 
-from unmix.core.losses import set_log_loss, ssc_cross_entropy_gradient
+from unmix.core.losses import ssc_cross_entropy_gradient
+from unmix.core.row_losses import set_log_loss
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
