@@ -23,6 +23,7 @@ CODE = {
         "penalties",
         "risks",
         "set_risks",
+        "share_precision",
         "tilts",
         "transition",
     ),
