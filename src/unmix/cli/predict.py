@@ -224,6 +224,7 @@ def evaluate(
     from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.priors import UnratedRows
     from unmix.data.tables import open_table, read_rows
+    from unmix.learn.estimator import SetClassifier
 
     clf = SetClassifier.load(model)
     priors = rates_of(set_columns, priors_files, reading)
