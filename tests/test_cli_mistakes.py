@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from unmix import UnmixClassifier
 from unmix.cli import main
+from unmix.learn.estimator import SetClassifier
 
 SHARES = {"s1": "0.2", "s2": "0.5", "s3": "0.8"}
 FIT = ("fit", "rows.csv", "--sets", "region", "--priors", "rates.csv", "-o", "model")
@@ -153,7 +153,7 @@ def test_numbers_beyond_use_are_named_with_their_row(command, value, words):
 
 @pytest.mark.parametrize("row", [3, 4, 5, 6])
 def test_held_out_rows_are_checked_before_training(row, monkeypatch):
-    monkeypatch.setattr(UnmixClassifier, "fit", None)
+    monkeypatch.setattr(SetClassifier, "fit", None)
     with_cell("age", row, "inf")
     assert f"column 'age' holds inf in row {row + 1}" in refused(*FIT, "--held-out", "0.9")
 
@@ -283,7 +283,7 @@ def test_a_kept_column_is_not_overwritten():
     ],
 )
 def test_a_model_folder_that_cannot_be_written_is_told_before_training(output, words, monkeypatch):
-    monkeypatch.setattr(UnmixClassifier, "fit", None)
+    monkeypatch.setattr(SetClassifier, "fit", None)
     assert words in refused(*FIT[:-1], output)
 
 
@@ -463,7 +463,7 @@ def test_an_internal_error_is_one_line_and_exit_code_1(monkeypatch):
     def breaks(*args, **kwargs):
         raise RuntimeError("the ground gave way\nsecond line")
 
-    monkeypatch.setattr(UnmixClassifier, "fit", breaks)
+    monkeypatch.setattr(SetClassifier, "fit", breaks)
     message = refused(*FIT, "--overwrite", code=1)
     assert message == (
         "RuntimeError: the ground gave way second line (unmix --debug ... shows where)"
@@ -477,7 +477,7 @@ def test_ctrl_c_leaves_nothing_behind(monkeypatch):
     def stopped(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(UnmixClassifier, "fit", stopped)
+    monkeypatch.setattr(SetClassifier, "fit", stopped)
     assert refused(*FIT, code=130) == "stopped"
 
 
