@@ -100,7 +100,7 @@ def test_no_file_is_a_pickle_and_tied_weights_are_kept(tmp_path):
     clf, x, _ = fitted(Tied())
     clf.save(tmp_path / "model")
     names = sorted(p.name for p in (tmp_path / "model").iterdir())
-    assert names == ["manifest.json", "model.json", "weights.safetensors"]
+    assert names == ["README.md", "manifest.json", "model.json", "weights.safetensors"]
     back = UnmixClassifier.load(tmp_path / "model", module=Tied)
     np.testing.assert_array_equal(back.decision_function(x), clf.decision_function(x))
 
