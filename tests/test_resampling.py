@@ -21,7 +21,7 @@ def natural_sets(seed, num_sets=40, rows=100, tau=0.5, slope=1.0):
 
 def fitted(seed, **options):
     x, sets, shares = natural_sets(seed)
-    return UnmixClassifier(shares, model="linear", random_state=0, **options).fit(x, sets), x
+    return UnmixClassifier(shares, model="linear", random_state=seed, **options).fit(x, sets), x
 
 
 def test_sets_that_are_taken_bring_all_their_rows_and_one_taken_twice_is_two_sets():

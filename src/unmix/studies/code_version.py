@@ -22,6 +22,7 @@ CODE = {
         "pairing",
         "penalties",
         "risks",
+        "row_losses",
         "set_risks",
         "share_precision",
         "tilts",
