@@ -83,7 +83,7 @@ def test_the_worked_example_and_failures_show_what_their_commands_print(tmp_path
 def test_a_page_shows_what_its_steps_print(name, tmp_path):
     (page,) = (page for page in build_page.PAGES if page.name == name)
     found, _ = played(page, tmp_path)
-    assert check_numbers(found) >= 20
+    assert check_numbers(found) >= 15
 
 
 def check_numbers(found):
@@ -108,7 +108,7 @@ def check_text(found):
     value = {name: float(text.rstrip("%")) for name, text in found.items() if is_number(text)}
     assert value["held_out"] < 0.5 * value["guess"] < value["ssc"]
     assert value["hits"] > 3 * value["random"]
-    assert value["hits"] < value["promised"] < value["hits"] + 20  # too high, no longer by 44
+    assert value["hits"] < value["promised"] < value["hits"] + 25  # too high, no longer by 44
     assert value["brier"] < value["brier_new"] < value["brier_share"]
     assert value["auc"] < value["auc_known"]
     assert value["z"] > 3

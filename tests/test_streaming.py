@@ -57,7 +57,7 @@ def streamed_table(files, **changes):
     options = {
         "source": str(files / "rows.parquet"),
         "columns": ["a", "b", "c", "colour"],
-        "set_column": "region",
+        "set_columns": ("region",),
         "priors": Priors(tuple(f"r{j}" for j in range(NUM_SETS)), priors),
         "allow_unused": False,
         "held_out": 0.0,

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
-from scipy.stats import binomtest, rankdata
 
 from unmix.assess.estimates import Estimate
 from unmix.assess.model_based import AUDIT_ERRORS, square_errors
@@ -126,6 +125,8 @@ def audit_labels(
             f"{len(truth)} labels do not go with probabilities of shape {p.shape} and {rival.shape}"
         )
     right = int(np.sum(p.argmax(axis=1) == truth))
+    from scipy.stats import binomtest  # takes half a second to import
+
     ends = binomtest(right, len(truth)).proportion_ci(confidence, method="wilson")
     squares = square_errors(p, truth)
     gains = square_errors(rival, truth) - squares
@@ -162,6 +163,8 @@ def auc_interval(scores: FloatArray, labels: IntArray, confidence: float) -> Est
     num_1, num_0 = int(positive.sum()), int((~positive).sum())
     if not (num_1 and num_0):
         return None
+    from scipy.stats import rankdata
+
     ranks = rankdata(scores)
     above = (ranks[positive] - rankdata(scores[positive])) / num_0
     below = 1 - (ranks[~positive] - rankdata(scores[~positive])) / num_1
