@@ -10,6 +10,7 @@ import pytest
 import build_checks
 import build_llp_adult
 import build_reliability
+from unmix.assess.model_based import HOW_FAR_OFF
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from measuring import Runs
@@ -163,3 +164,12 @@ def test_a_run_that_is_kept_is_not_made_again_and_half_a_line_is(tmp_path, capsy
     assert path.read_text() == whole
     Runs(path, again=True).once(work, seed=1)
     assert made == [1, 2, 2, 1]
+
+
+def test_how_far_off_model_based_numbers_are_is_what_was_measured():
+    found = build_checks.RESULTS / "natural_groups.jsonl"
+    runs = [json.loads(line) for line in found.read_text().splitlines()]
+    off = [abs(r["new_promised_auc"] - r["new_auc"]) for r in runs if r["code"] == "now"]
+    mean, most = sum(off) / len(off), max(off)
+    assert f"On {len(off)} real tables" in HOW_FAR_OFF
+    assert f"by {mean:.2f} on average and by {most:.2f} at most" in HOW_FAR_OFF
