@@ -16,7 +16,14 @@ import numpy.typing as npt
 
 from unmix.core.counts import count_hessian, count_nll, label_shift_counts
 from unmix.core.groupings import of_groupings
-from unmix.core.set_effects import best_effect_nll, effect_size, set_effect_hessian
+from unmix.core.set_effects import (
+    best_effect_nll,
+    effect_size,
+    independent,
+    set_effect_hessian,
+    set_effect_nll,
+    total_variances,
+)
 from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.core.transition import Transition, check_logits
 from unmix.errors import InputError
@@ -156,6 +163,33 @@ class SetEffectRisk(SetRisk):
             for rows, index, _, g in of_groupings(set_index, self.transition)
         ]
         return float(np.sqrt(np.sum(np.square(found))))
+
+    def offsets(
+        self, logits: FloatArray, set_index: IntArray
+    ) -> tuple[IntArray, FloatArray, FloatArray]:
+        """Return the sets at hand, their offsets, and what these vary by without a set effect.
+
+        The last two are (m,) or, of K classes and in directions to each of which tau adds tau^2,
+        (m, K - 1): all that `fit_tau` wants. Of one grouping.
+        """
+        present = self.at_hand(set_index)[0]
+        z, position, shares, variances = self._evidence(logits, set_index)
+        found, _, totals = total_variances(z, position, shares, 0.0, variances)
+        if found.ndim == 1:
+            return present, found, totals
+        return present, *independent(found, totals)[:2]
+
+    def sum_at(
+        self, tau: float, logits: FloatArray, set_index: IntArray
+    ) -> tuple[float, FloatArray]:
+        """Return the sum over sets and its derivative by the logits at a set effect that is known.
+
+        At the tau that suits all sets best this is the gradient of the minimum over tau, also where
+        only some of the sets are at hand.
+        """
+        z, position, shares, variances = self._evidence(logits, set_index)
+        values, gradient, _ = set_effect_nll(z, position, shares, tau, variances)
+        return float(values.sum()), gradient
 
     def _evidence(
         self, logits: FloatArray, set_index: IntArray

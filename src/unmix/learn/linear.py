@@ -39,6 +39,7 @@ from unmix.learn.linear_objective import (
 from unmix.learn.methods import Method, method_named
 from unmix.learn.models import Form, Learner, Model, Setup
 from unmix.learn.saved_state import finite_arrays
+from unmix.learn.sets_in_parts import SetsInParts
 
 if TYPE_CHECKING:
     from unmix.learn.checkpoint import Checkpoint
@@ -294,8 +295,11 @@ def _fit(
             objective.coordinates = start.curvature[0].coordinates(l2)
     limits: Any = (ROUGH_ITER, checkpoint, ROUGH_TOLERANCE) if rough else (max_iter, checkpoint)
     weights, bias, free, result = minimise(objective, *limits)
-    if isinstance(sets, UnlabeledSets) and _scales_freely(method, l2, weights):
-        weights, bias = _rescaled(sets, method, errors, weights, bias)
+    if _scales_freely(method, l2, weights):
+        if isinstance(sets, UnlabeledSets):
+            weights, bias = _rescaled(sets, method, errors, weights, bias)
+        elif isinstance(sets, SetsInParts):
+            weights, bias = _rescaled_by_sums(sets, criterion, weights, bias)
     priors = sets.set_priors
     if refiner is not None:
         found = refiner.shares(refiner.start.new_tensor(free * unit).view(refiner.start.shape))
@@ -338,6 +342,30 @@ def _rescaled(
     objective.start = np.concatenate(([unit], np.ravel(bias)))
     length, bias, _, _ = minimise(objective, ROUGH_ITER, None, ROUGH_TOLERANCE)
     return weights * (length[0] / unit), bias
+
+
+def _rescaled_by_sums(
+    sets: SetsInParts, criterion: Any, weights: FloatArray, bias: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the same where parts are only asked for sums: two steps are free, length and bias."""
+    unit = float((sets.sample.x @ weights).std())
+    if not unit > 0:
+        return weights, bias
+
+    def along(vector: FloatArray, transposed: bool) -> FloatArray:
+        steps = np.zeros_like(vector)
+        direction = weights / unit
+        if transposed:
+            steps[0] = direction @ vector[:-1]
+        else:
+            steps[:-1] = vector[0] * direction
+        steps[-1] = vector[-1]
+        return steps
+
+    objective = Objective(sets, criterion, bias, NO_FREE, 0.0, None)
+    objective.start = np.concatenate((weights, np.ravel(bias)))
+    objective.coordinates = along
+    return minimise(objective, ROUGH_ITER, None, ROUGH_TOLERANCE)[:2]
 
 
 def _some_rows(sets: Sets) -> UnlabeledSets:

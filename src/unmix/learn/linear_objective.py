@@ -9,13 +9,12 @@ them; a block at a time is float64, so that it is read from memory once and no c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, softmax
 
@@ -27,6 +26,20 @@ from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
 from unmix.learn.methods import Method, risk_of
+from unmix.learn.sets_in_parts import AskedCriterion, SetsInParts, asked_criterion
+from unmix.learn.sums import (
+    BLOCK_ROWS,
+    NO_FREE,
+    BlockValue,
+    FloatArray,
+    IntArray,
+    Rows,
+    block_sums,
+    blocks,
+    mean_of_block,
+    product,
+    rows_of_block,
+)
 from unmix.learn.threads import SideBySide, num_threads, one_thread
 
 if TYPE_CHECKING:
@@ -47,13 +60,8 @@ __all__ = [
     "reliability",
 ]
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
-Rows = npt.NDArray[Any]
-"""A matrix of numbers of any type."""
-Sets = UnlabeledSets | ShuffledSets
-# (logits, set of each row) -> value, derivative by the logits, by the free numbers of the priors
-BlockValue = Callable[[FloatArray, IntArray], tuple[float, FloatArray, FloatArray]]
+Sets = UnlabeledSets | ShuffledSets | SetsInParts
+Progress = Callable[[int, int, str], None]
 # (vector, whether it is a gradient) -> the vector in other coordinates
 Coordinates = Callable[[FloatArray, bool], FloatArray]
 # What the criterion is at one point: a part that needs no rows, and the sum over blocks of rows.
@@ -74,8 +82,11 @@ class Criterion:
         """Return what it is at one point."""
         return self.at_point(sweep, free)
 
+    def sums(self, sets: Sets, progress: Progress | None) -> RowsHere:
+        """Return who sums it over the rows of sets."""
+        return RowsHere(sets, self, progress)
 
-NO_FREE = np.empty(0)
+
 # A share of 0 in floating point must not become an infinite risk.
 SMALLEST_SHARE = 1e-100
 # Sets share p(class | x) only roughly, so a large set counts as no more than this many rows.
@@ -88,7 +99,7 @@ def criterion_for(
     errors: FloatArray,
     refiner: PriorRefiner | None = None,
     unit: FloatArray = NO_FREE,
-) -> Criterion:
+) -> Criterion | AskedCriterion:
     """Return what a linear model minimises to learn by a method.
 
     Parameters
@@ -102,6 +113,8 @@ def criterion_for(
     unit : array, shape (m (K - 1),)
         In which the free numbers of the refiner are counted.
     """
+    if isinstance(sets, SetsInParts):
+        return asked_criterion(method, sets, errors)
     if refiner is not None:
         return refining_criterion(method, refiner, len(sets), unit)
     if method.risk is proportion_risk:  # here sets that are known better count more
@@ -119,12 +132,7 @@ def criterion_for(
 
 def mean_loss_criterion(risk: MeanLoss, num_rows: int) -> Criterion:
     """Return the mean of a loss over rows, with its closed-form gradient."""
-
-    def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
-        value, gradient = risk.sum_and_gradient(logits, index)
-        gradient /= num_rows
-        return value / num_rows, gradient, NO_FREE
-
+    of_block = mean_of_block(risk, num_rows)
     return Criterion(lambda sweep, free: (0.0, NO_FREE, of_block), in_blocks=True)
 
 
@@ -225,37 +233,118 @@ def reliability(sets: Sets, errors: FloatArray) -> FloatArray:
     return np.asarray(precision / precision.sum())
 
 
-Progress = Callable[[int, int, str], None]
+class Sums(Protocol):
+    """Who sums a criterion over all rows: here, or by asking the parts in which they lie."""
+
+    def at(
+        self, weights: FloatArray, bias: FloatArray, free: FloatArray
+    ) -> tuple[float, FloatArray, Iterable[FloatArray]]:
+        """Return what needs no rows, its derivative by the free numbers, and one vector per part.
+
+        A vector holds a value and its derivatives by weights, bias and free numbers.
+        """
+
+    def working(self) -> AbstractContextManager[Any]:
+        """Hold what is needed while a fit asks for sums again and again."""
+
 
 # Below this many numbers in x, threads wait for each other more than they help.
 FEW_NUMBERS = 2_000_000
-# Of a block in float64: it stays in the processor's cache between its two products.
-BLOCK_NUMBERS, BLOCK_ROWS = 2**18, 16_384
 SAVE_SECONDS = 10.0
 
 
+class RowsHere:
+    """`Sums` over rows in memory or on this disk, whose parts are blocks, on the threads there are.
+
+    Parameters
+    ----------
+    sets : UnlabeledSets or ShuffledSets
+    criterion : Criterion
+    progress : function (rows done in this pass, rows, text), optional
+    """
+
+    def __init__(self, sets: Sets, criterion: Criterion, progress: Progress | None) -> None:
+        self.criterion, self.progress = criterion, progress
+        self.passes = 0
+        self._sets = sets
+        self._in_memory = len(sets.part_sizes) == 1
+        self._map: SideBySide = map
+
+    def at(
+        self, weights: FloatArray, bias: FloatArray, free: FloatArray
+    ) -> tuple[float, FloatArray, Iterable[FloatArray]]:
+        """Make a pass over the rows, or two; see `Sums`."""
+        value, by_free, of_block = self.criterion(
+            lambda: ((product(x, weights) + bias, index) for x, index in self._rows()), free
+        )
+
+        def of_rows(block: tuple[Rows, IntArray]) -> FloatArray:
+            small = self.criterion.in_blocks
+            return block_sums(*block, weights, bias, of_block, small=small)
+
+        return value, by_free, self._map(of_rows, self._rows())
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Use as many threads as BLAS would."""
+        numbers = len(self._sets) * int(np.prod(self._sets.row_shape, dtype=int))
+        # Of K classes each number of x is used K times.
+        threads = 1 if numbers * self._logits() < FEW_NUMBERS else num_threads()
+        in_blocks = self.criterion.in_blocks and self._in_memory
+        # What wants all rows at once leaves the threads to BLAS.
+        held = one_thread(threads) if threads == 1 or in_blocks else nullcontext(map)
+        with held as self._map:
+            yield
+
+    def _logits(self) -> int:
+        """Return the logits of each row."""
+        classes = self._sets.set_priors.num_classes
+        return 1 if classes == 2 else int(classes)
+
+    def _rows(self) -> Iterator[tuple[Rows, IntArray]]:
+        """Go through all rows, in blocks where these are on disk or the criterion allows it."""
+        self.passes += 1
+        done = 0
+        for x, index in self._all() if self._in_memory else self._from_disk():
+            yield x, index
+            done += len(x)
+            if self.progress:
+                self.progress(done, len(self._sets), f"pass {self.passes} of a linear fit")
+
+    def _all(self) -> Iterator[tuple[Rows, IntArray]]:
+        """Return the rows in memory."""
+        sets = self._sets.part(0)
+        step = rows_of_block(sets.x) if self.criterion.in_blocks else len(sets)
+        yield from blocks(sets.x, sets.set_index, step)
+
+    def _from_disk(self) -> Iterator[tuple[Rows, IntArray]]:
+        """Read part by part; blocks are no shorter than tables of all sets, which they meet."""
+        for position in range(len(self._sets.part_sizes)):
+            sets = self._sets.part(position)
+            yield from blocks(sets.x, sets.set_index, max(BLOCK_ROWS, sets.num_sets))
+
+
 class Objective:
-    """criterion(x w + b, free) + l2 |w|^2 and its gradient, as functions of one long vector."""
+    """criterion(x w + b, free) + l2 |w|^2 and its gradient, as functions of one long vector.
+
+    All that it asks of the rows is sums: one vector for each part of them, added in their order.
+    """
 
     def __init__(
         self,
         sets: Sets,
-        criterion: Criterion,
+        criterion: Criterion | AskedCriterion,
         bias: FloatArray,
         free: FloatArray,
         l2: float,
         progress: Progress | None,
     ) -> None:
-        self.criterion, self.l2, self.progress = criterion, l2, progress
+        self.l2 = l2
         self.shapes = ((*sets.row_shape, *bias.shape), bias.shape, free.shape)
         self.ends = np.cumsum([np.prod(shape, dtype=int) for shape in self.shapes])
         self.start = np.concatenate((np.zeros(self.ends[0]), bias.ravel(), free))
-        self.num_rows, self.num_numbers = len(sets), len(sets) * int(self.ends[0])
-        self.passes = 0
-        self._sets = sets
-        self._in_memory = len(sets.part_sizes) == 1
-        self._map: SideBySide = map
         self.coordinates: Coordinates | None = None
+        self.sums = criterion.sums(sets, progress)
 
     def split(self, point: FloatArray) -> list[FloatArray]:
         """Return weights, bias and free log-odds."""
@@ -265,26 +354,13 @@ class Objective:
     def __call__(self, point: FloatArray) -> tuple[float, FloatArray]:
         """Return the value and the gradient: a pass over the rows, or two."""
         weights, bias, free = self.split(point)
-        value, by_free, of_block = self.criterion(
-            lambda: ((_product(x, weights) + bias, index) for x, index in self._rows()), free
-        )
-
-        def of_rows(block: tuple[Rows, IntArray]) -> tuple[float, *tuple[FloatArray, ...]]:
-            x, index = block
-            if self.criterion.in_blocks:
-                x = x.astype(np.float64, copy=False)
-            value, by_logits, by_free = of_block(_product(x, weights) + bias, index)
-            return value, _product_of_columns(x, by_logits), by_logits.sum(axis=0), by_free
-
-        by_weights, by_bias = 2 * self.l2 * weights, np.zeros_like(bias)
-        # The sums are made in the order of the blocks, whoever is done first.
-        for of_value, of_weights, of_bias, of_free in self._map(of_rows, self._rows()):
-            value += of_value
-            by_weights = by_weights + of_weights
-            by_bias = by_bias + of_bias
-            by_free = by_free + of_free
-        value += self.l2 * float((weights**2).sum())
-        return value, np.concatenate((by_weights.ravel(), np.ravel(by_bias), by_free))
+        value, by_free, of_parts = self.sums.at(weights, bias, free)
+        by_point = np.concatenate((2 * self.l2 * weights.ravel(), np.zeros(bias.size), by_free))
+        total = np.concatenate(([value], by_point))
+        # The sums are added in the order of the parts, whoever is done first.
+        for vector in of_parts:
+            total = total + vector
+        return float(total[0]) + self.l2 * float((weights**2).sum()), total[1:]
 
     def moved(self, steps: FloatArray) -> FloatArray:
         """Return the point that lies so many steps, in coordinates of the curvature, from start."""
@@ -309,33 +385,9 @@ class Objective:
         recorded = self.by_steps if checkpoint is None else _recorded(self.by_steps, checkpoint)
         limits = {"maxiter": max_iter, "maxfun": 10 * max_iter}
         options: Any = limits | {"ftol": tolerance, "gtol": 1e-6}
-        threads = 1 if self.num_numbers < FEW_NUMBERS else num_threads()
-        in_blocks = self.criterion.in_blocks and self._in_memory
-        # What wants all rows at once leaves the threads to BLAS.
-        held = one_thread(threads) if threads == 1 or in_blocks else nullcontext(map)
-        with held as self._map:
+        with self.sums.working():
             start = np.zeros_like(self.start)
             return minimize(recorded, start, jac=True, method="L-BFGS-B", options=options)
-
-    def _rows(self) -> Iterator[tuple[Rows, IntArray]]:
-        """Go through all rows, in blocks where these are on disk or the criterion allows it."""
-        self.passes += 1
-        done = 0
-        for x, index in self._all() if self._in_memory else self._from_disk():
-            yield x, index
-            done += len(x)
-            if self.progress:
-                self.progress(done, self.num_rows, f"pass {self.passes} of a linear fit")
-
-    def _all(self) -> Iterator[tuple[Rows, IntArray]]:
-        """Return the rows in memory."""
-        sets = self._sets.part(0)
-        yield from _blocks(sets, _rows_of(sets.x) if self.criterion.in_blocks else len(sets))
-
-    def _from_disk(self) -> Iterator[tuple[Rows, IntArray]]:
-        """Read part by part; blocks are no shorter than tables of all sets, which they meet."""
-        for position in range(len(self._sets.part_sizes)):
-            yield from _blocks(self._sets.part(position), max(BLOCK_ROWS, self._sets.num_sets))
 
 
 def minimise(
@@ -345,44 +397,6 @@ def minimise(
     result = objective.minimise(max_iter, checkpoint, tolerance)
     weights, bias, free = objective.split(objective.moved(result.x))
     return weights, bias, free, result
-
-
-def _rows_of(x: Rows) -> int:
-    """Return the rows of a block of numbers."""
-    return int(np.clip(BLOCK_NUMBERS // max(1, x.shape[1]), 256, BLOCK_ROWS))
-
-
-def _product(x: Rows, weights: FloatArray) -> FloatArray:
-    """Return x w in float64, whatever the type of x."""
-    if x.dtype == np.float64:
-        return np.asarray((weights.T @ x.T).T)  # a class of all rows lies together
-    found = np.empty((*weights.shape[1:][::-1], len(x))).T
-    for block in _slices(x):
-        found[block] = (weights.T @ x[block].astype(np.float64).T).T
-    return found
-
-
-def _product_of_columns(x: Rows, values: FloatArray) -> FloatArray:
-    """Return x' v in float64, whatever the type of x."""
-    if x.dtype == np.float64:
-        return np.asarray(x.T @ values)
-    found = np.zeros((x.shape[1], *values.shape[1:]))
-    for block in _slices(x):
-        found += x[block].astype(np.float64).T @ values[block]
-    return found
-
-
-def _slices(x: Rows) -> list[slice]:
-    """Return slices of rows that are worked on at a time."""
-    step = _rows_of(x)
-    return [slice(first, first + step) for first in range(0, len(x), step)]
-
-
-def _blocks(sets: UnlabeledSets, block_rows: int) -> Iterator[tuple[Rows, IntArray]]:
-    """Cut rows in memory into blocks."""
-    for first in range(0, len(sets), block_rows):
-        block = slice(first, first + block_rows)
-        yield sets.x[block], sets.set_index[block]
 
 
 def _recorded(
