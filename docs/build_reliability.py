@@ -72,6 +72,16 @@ people you trust, or evaluate them on sets of your own.
 
 Nothing, but by `unmix data fetch`, which downloads a benchmark and checks its published SHA-256.
 There is no telemetry and no look for a newer version. Rows and scores stay where you put them.
+A test runs the commands under a watch that sees every connection (`tests/test_silence.py`); an
+address such as `s3://` that you name yourself is read, of course.
+
+## What is installed
+
+Data comes by HTTPS and with its hash. `lock.txt` names one archive of every library that the tests
+were run with, and its SHA-256: `pip install --require-hashes --no-deps -r lock.txt` installs these
+or nothing. A new major version of a library that could change results is not installed on its own.
+`make dist` writes `unmix.cdx.json` beside the wheel, a list of all that an installation holds
+(CycloneDX), for scanners that look for known faults.
 
 ## What names may do
 

@@ -1,4 +1,4 @@
-"""Builds the wheel and the sdist, and tries the wheel in a new environment.
+"""Builds the wheel and the sdist, tries the wheel in a new environment, lists what came with it.
 
 python tests/check_dist.py FOLDER      what `make dist` does; installs every dependency
 """
@@ -61,6 +61,15 @@ def try_out(python, folder, environment=None):
     return "".join(printed)
 
 
+def bill_of_materials(python, place, target):
+    """Write what is installed beside a Python, versions and licences, in the words of CycloneDX."""
+    venv.create(place, with_pip=True)  # a place of its own, or it would list itself
+    tool = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    subprocess.run([tool, "-m", "pip", "install", "--quiet", "cyclonedx-bom >= 5"], check=True)
+    make = [tool, "-m", "cyclonedx_py", "environment", str(python), "--output-file", str(target)]
+    subprocess.run(make, check=True)
+
+
 def main(folder):
     for old in Path(folder).glob("unmix-*"):
         old.unlink()
@@ -69,9 +78,10 @@ def main(folder):
         venv.create(Path(place) / "venv", with_pip=True)
         python = Path(place) / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
         subprocess.run([python, "-m", "pip", "install", "--quiet", str(wheel)], check=True)
+        bill_of_materials(python, Path(place) / "tool", Path(folder) / "unmix.cdx.json")
         clean = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         print(try_out(python, place, clean))
-    print(f"built, installed and tried: {wheel} and {sdist}")
+    print(f"built, installed and tried: {wheel} and {sdist}; all it needs: unmix.cdx.json")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,11 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import check_dist
+from unmix.data.benchmarks import BENCHMARKS
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -136,3 +139,27 @@ def test_the_workflow_runs_what_everybody_runs_with_files_that_exist():
 def test_the_citation_names_this_version():
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert cited[1] == PROJECT["project"]["version"]
+
+
+def test_the_lock_answers_every_wish_of_the_project_with_one_archive_each():
+    lines = [t for t in (ROOT / "lock.txt").read_text().splitlines() if not t.startswith("#")]
+    parts = [re.fullmatch(r"([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", line) for line in lines]
+    assert all(parts)
+    locked = {canonicalize_name(part[1]): part[2] for part in parts}
+    assert len(locked) == len(lines)
+    extras = PROJECT["project"]["optional-dependencies"]
+    for wish in [*PROJECT["project"]["dependencies"], *extras["test"], *extras["docs"]]:
+        asked = Requirement(wish)
+        if asked.name != "unmix":  # an extra of its own
+            assert asked.specifier.contains(locked[canonicalize_name(asked.name)]), wish
+    constraint = Requirement((ROOT / "constraints.txt").read_text().splitlines()[-1])
+    assert constraint.specifier.contains(locked["torch"])
+
+
+def test_data_comes_by_https_and_with_its_hash():
+    files = [file for info in BENCHMARKS.values() for file in info.files]
+    archives = [info.archive for info in BENCHMARKS.values() if info.archive]
+    addresses = [file.url for file in files if file.url] + [archive.url for archive in archives]
+    assert len(addresses) >= 13
+    assert all(address.startswith("https://") for address in addresses)
+    assert all(len(file.sha256) == 64 for file in [*files, *archives])

@@ -177,7 +177,7 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
         kind="idx",
         shift=1,
         files=_idx_files(
-            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
             "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
             "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
             "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
@@ -196,7 +196,7 @@ BENCHMARKS: dict[str, BenchmarkInfo] = {
         kind="idx",
         shift=1,
         files=_idx_files(
-            "http://codh.rois.ac.jp/kmnist/dataset/kmnist/",
+            "https://codh.rois.ac.jp/kmnist/dataset/kmnist/",
             "51467d22d8cc72929e2a028a0428f2086b092bb31cfb79c69cc0a90ce135fde4",
             "e38f9ebcd0f3ebcdec7fc8eabdcdaef93bb0df8ea12bee65224341c8183d8e17",
             "edd7a857845ad6bb1d0ba43fe7e794d164fe2dce499a1694695a792adfac43c5",
