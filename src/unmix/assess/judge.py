@@ -39,6 +39,7 @@ __all__ = [
     "diagnose_classifier",
     "evaluate_classifier",
     "judge",
+    "judge_logits",
 ]
 
 Array = np.ndarray[Any, Any]
@@ -142,19 +143,20 @@ def evaluate_classifier(
     priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
     set_index, used = find_sets(sets, priors, unused="drop")
     priors = priors.keep(used)
-    return _evaluate(clf, X, set_index, priors, labels)
+    logits = clf.logits_at(X, clf.learner_.base_prior)
+    return _evaluate(clf, logits, set_index, priors, labels)
 
 
 def _evaluate(
-    clf: SetClassifier, X: Any, set_index: Array, priors: Priors, labels: Any
+    clf: SetClassifier, at_base: Array, set_index: Array, priors: Priors, labels: Any
 ) -> Evaluation:
-    """Evaluate a classifier on rows whose sets were found among those of the priors."""
+    """Evaluate a classifier by logits of rows at its base prior, whose sets were found."""
+    if len(set_index) != len(at_base):
+        raise InputError(f"X has {len(at_base)} rows and sets has {len(set_index)}")
     if isinstance(priors, GroupedPriors):
-        return _evaluate_groupings(clf, X, set_index, priors, labels)
-    used = priors.set_ids
-    logits = clf.decision_function(X)
-    if len(set_index) != len(logits):
-        raise InputError(f"X has {len(logits)} rows and sets has {len(set_index)}")
+        return _evaluate_groupings(clf, at_base, set_index, priors, labels)
+    used, base = priors.set_ids, clf.learner_.base_prior
+    logits = move_logits(at_base, base, clf.target_prior_)
     errors = priors.standard_errors
     if errors is None and clf.prior_errors_ is not None:
         known_errors = dict(zip(clf.set_ids_, clf.prior_errors_, strict=True))
@@ -168,13 +170,12 @@ def _evaluate(
         prior_errors=errors,
         labels=None if labels is None else _label_codes(clf, labels),
     )
-    result = replace(result, model_based=_model_based(clf, X, set_index, priors, labels))
+    result = replace(result, model_based=_model_based(clf, at_base, set_index, priors, labels))
     assumption = clf.method_row_.assumption
     if assumption.at_target:
         return result
     # Probabilities hold as they were learned, at no target prior.
-    base = clf.learner_.base_prior
-    shares = assumption.set_shares(clf.logits_at(X, base), set_index, len(used), base)
+    shares = assumption.set_shares(at_base, set_index, len(used), base)
     calibration = tuple(
         replace(entry, mean_share=_frozen(share[1] if len(share) == 2 else share))
         for entry, share in zip(result.calibration, shares, strict=True)
@@ -183,7 +184,7 @@ def _evaluate(
 
 
 def _evaluate_groupings(
-    clf: SetClassifier, X: Any, set_index: Array, priors: GroupedPriors, labels: Any
+    clf: SetClassifier, logits: Array, set_index: Array, priors: GroupedPriors, labels: Any
 ) -> Evaluation:
     """Evaluate a classifier by each grouping of the rows, and put the evaluations together."""
     found, columns = [], []
@@ -199,22 +200,20 @@ def _evaluate_groupings(
             own = Priors(
                 ids, shares, priors.classes, None if errors is None else errors[present], name
             )
-            part = X.iloc[rows] if isinstance(X, pd.DataFrame) else X[rows]
             of_rows = None if labels is None else np.asarray(labels)[rows]
-            found.append(_evaluate(clf, part, index, own, of_rows))
+            found.append(_evaluate(clf, logits[rows], index, own, of_rows))
             columns.append(name)
     if not found:
         raise IdentifiabilityError("the sets of no grouping tell the classes apart")
     joined = join_evaluations(found, columns)
-    return replace(joined, model_based=_model_based(clf, X, set_index, priors, labels))
+    return replace(joined, model_based=_model_based(clf, logits, set_index, priors, labels))
 
 
 def _model_based(
-    clf: SetClassifier, X: Any, set_index: Array, priors: Priors, labels: Any
+    clf: SetClassifier, logits: Array, set_index: Array, priors: Priors, labels: Any
 ) -> ModelBased:
     """Put what the model promises of these rows beside the rivals that use no features."""
     base, assumption = clf.learner_.base_prior, clf.method_row_.assumption
-    logits = clf.logits_at(X, base)
     of_rows = shares_of_rows(set_index, priors.set_priors)
     # Rivals know the share of these rows, so that the model is told it too where it has a prior.
     average = of_rows.mean(axis=0)
@@ -291,21 +290,34 @@ def judge(
         Of these sets; those of training if left out.
     labels : array, shape (n,), optional
     """
+    held_out = X is not None and len(X) > 0
+    logits = clf.logits_at(X, clf.learner_.base_prior) if held_out else None
+    return judge_logits(clf, logits, sets, priors=priors, labels=labels)
+
+
+def judge_logits(
+    clf: SetClassifier,
+    logits: Array | None,
+    sets: Any,
+    *,
+    priors: Priors | None = None,
+    labels: Any = None,
+) -> Judgement:
+    """Do the same by the logits of the held-out rows at the learner's base prior, if any."""
     diagnosis = diagnose_classifier(clf)
     evaluation: Evaluation | None = None
     histograms: tuple[ClassHistograms, ...] = ()
-    held_out = X is not None and len(X) > 0
-    if held_out:
+    if logits is not None:
         # A few rows may come from sets that are too alike.
         with suppress(IdentifiabilityError):
             priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
             set_index, used = find_sets(sets, priors, unused="drop")
             priors = priors.keep(used)
-            evaluation = _evaluate(clf, X, set_index, priors, labels)
-            histograms = _histograms(clf, X, set_index, priors)
+            evaluation = _evaluate(clf, logits, set_index, priors, labels)
+            histograms = _histograms(clf, logits, set_index, priors)
     by_class = _class_gains(clf)
     sentences, believable = summarise(
-        clf, diagnosis, evaluation, held_out=held_out, class_gains=by_class
+        clf, diagnosis, evaluation, held_out=logits is not None, class_gains=by_class
     )
     audit: LabelAudit | None = getattr(clf, "audit_", None)
     if audit is not None:
@@ -375,13 +387,14 @@ def _label_codes(clf: SetClassifier, labels: Any) -> Array:
 
 
 def _histograms(
-    clf: SetClassifier, X: Any, set_index: Array, priors: Priors
+    clf: SetClassifier, logits: Array, set_index: Array, priors: Priors
 ) -> tuple[ClassHistograms, ...]:
     """Count the predicted probabilities of the classes, set by set; all sets have rows."""
     rows, set_index = row_copies(set_index)
     shown = largest_classes(clf.target_prior_, MOST_CLASSES)
+    at_target = move_logits(logits, clf.learner_.base_prior, clf.target_prior_)
     return class_histograms(
-        clf.predict_proba(X)[rows],
+        class_probabilities(at_target, clf.learner_.tau)[rows],
         set_index,
         priors.set_priors.matrix,
         [str(i) for i in priors.set_ids],

@@ -62,6 +62,9 @@ class Priors:
         Whether rows of sets that were not named are left out too.
     understood
         How the columns of a table were read, in one line.
+    least_sets
+        Sets that there must be, and that must differ: 1 for an owner of rows who fits together with
+        others (`unmix.federated`).
 
     Raises
     ------
@@ -78,6 +81,7 @@ class Priors:
     unrated: tuple[Hashable, ...] = ()
     drop_unrated: bool = False
     understood: str = ""
+    least_sets: int = 2
 
     def __post_init__(self) -> None:
         shares = ClassShares.of(self.set_priors)
@@ -85,7 +89,8 @@ class Priors:
         if self.standard_errors is None and self.statement is not None:
             errors = self.statement.without_rows(shares.matrix)
             object.__setattr__(self, "standard_errors", errors)
-        check_identifiable(self.set_priors.matrix, self.source, least_rank=2)
+        if self.least_sets > 1:
+            check_identifiable(self.set_priors.matrix, self.source, least_rank=2)
 
     def __len__(self) -> int:
         return len(self.set_ids)

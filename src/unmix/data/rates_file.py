@@ -44,6 +44,7 @@ def read_rates(
     count_noise: float | None = None,
     rates_are: str = "auto",
     drop_unrated: bool = False,
+    least_sets: int = 2,
 ) -> Any:
     """
     Read the class shares of sets as they are published.
@@ -78,6 +79,8 @@ def read_rates(
         rates of the population where there are none.
     drop_unrated : bool
         Leave out rows of sets that have no rate, instead of refusing them.
+    least_sets : int
+        Sets that there must be: 1 for an owner of rows who fits together with others.
 
     Returns
     -------
@@ -116,6 +119,7 @@ def read_rates(
                 "set_column": set_column,
                 "rates_are": rates_are,
                 "drop_unrated": drop_unrated,
+                "least_sets": least_sets,
             }
             return {
                 name: read_rates(table, **given, **_as_arguments(options))
@@ -130,7 +134,7 @@ def read_rates(
     table = (
         _file_columns(rates, set_column) if _is_path(rates) else _frame_columns(rates, set_column)
     )
-    return _priors_of(table, options, drop_unrated=drop_unrated)
+    return _priors_of(table, options, drop_unrated=drop_unrated, least_sets=least_sets)
 
 
 @dataclass(frozen=True)
@@ -144,13 +148,15 @@ class _Columns:
     """What else there is to say about how it was read."""
 
 
-def _priors_of(table: _Columns, options: RateOptions, *, drop_unrated: bool) -> Priors:
+def _priors_of(
+    table: _Columns, options: RateOptions, *, drop_unrated: bool, least_sets: int
+) -> Priors:
     """Return what a table says of the sets that it rates."""
     found = understand(table.columns, table.set_ids, table.source, options)
     kept = np.flatnonzero(found.rated)
     ids = tuple(table.set_ids[j] for j in kept)
     unrated = tuple(table.set_ids[j] for j in np.flatnonzero(~found.rated))
-    if len(ids) < 2:
+    if len(ids) < least_sets:
         check_identifiable(np.empty((len(ids), 2)), table.source)
     shares = ClassShares(found.shares[kept], ids, source=table.source)
     about = f"{table.source}: {len(table.set_ids):,} sets{table.about}; {found.words}"
@@ -168,6 +174,7 @@ def _priors_of(table: _Columns, options: RateOptions, *, drop_unrated: bool) -> 
         unrated=unrated,
         drop_unrated=drop_unrated,
         understood=about,
+        least_sets=least_sets,
     )
 
 

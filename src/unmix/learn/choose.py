@@ -12,22 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit, ndtr, stdtrit
+from scipy.special import ndtr, stdtrit
 
 from unmix.core.assumptions import SET_EFFECTS, ResidualRule
 from unmix.core.row_losses import set_log_loss
-from unmix.core.set_effects import inside_shares
-from unmix.core.share_density import (
-    ShareResiduals,
-    baseline_residuals,
-    join_residuals,
-    log_density,
-    log_ratios,
-)
+from unmix.core.share_density import ShareResiduals, join_residuals, log_density
 from unmix.core.within_sets import explained_share
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.held_out_shares import HeldOutShares
+from unmix.learn.hidden_sets import HiddenSets, set_folds
 from unmix.learn.methods import METHODS, method_named
 from unmix.learn.models import (
     MODELS,
@@ -54,6 +48,7 @@ __all__ = [
     "choose_setup",
     "gain_of",
     "hides_sets",
+    "score_hidden_sets",
     "score_on_sets",
 ]
 
@@ -63,7 +58,6 @@ Views = Mapping[str, UnlabeledSets]
 AUTO = "auto"
 BASELINE = "baseline"
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
-LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
 # Thresholds of z; with ten sets chance passes two less than once in 1,600 times, if gains of sets
 # are about normal.
@@ -366,7 +360,27 @@ def score_on_sets(
     present = first.set_sizes.nonzero()[0]
     if len(present) < LEAST_SETS:
         return []
-    hidden_sets = [_Fold(first, hidden) for hidden in _all_folds(first, present, folds, rng)]
+    divided = set_folds(first.set_priors, present, folds, rng)
+    hidden_sets = [_Fold(first, hidden) for hidden in divided]
+    return score_hidden_sets(hidden_sets, views, setups, categorical=categorical)
+
+
+def score_hidden_sets(
+    hidden_sets: Sequence[HiddenSets],
+    views: Mapping[str, Any],
+    setups: Sequence[Setup],
+    *,
+    categorical: Sequence[int] = (),
+) -> list[Scored]:
+    """Score how well each setup predicts the stated shares of sets that are hidden in turn.
+
+    Parameters
+    ----------
+    hidden_sets : sequence of HiddenSets
+        The folds, which know how to fit to the other sets and to predict those they hide.
+    views : mapping from a model name to what the folds fit to
+    setups, categorical : as for `score_on_sets`
+    """
     without_rows, _ = _density([fold.baseline() for fold in hidden_sets], hidden_sets)
     baseline_error = _root_mean_square([fold.pooled for fold in hidden_sets], hidden_sets)
     scored: dict[int, Scored] = {}
@@ -431,7 +445,7 @@ class _Tried(NamedTuple):
 
 
 def _scores_of(
-    path: Sequence[Setup], view: UnlabeledSets, folds: Sequence[_Fold], categorical: Sequence[int]
+    path: Sequence[Setup], view: Any, folds: Sequence[HiddenSets], categorical: Sequence[int]
 ) -> list[_Tried]:
     """Fit each setup of a path to every fold, until two in turn were no better than the best."""
     learners: list[Learner | None] = [None] * len(folds)
@@ -483,7 +497,7 @@ def _error(differences: Array) -> float:
 
 def _tried(
     residuals: Sequence[ShareResiduals],
-    folds: Sequence[_Fold],
+    folds: Sequence[HiddenSets],
     rule: ResidualRule,
     share_error: float,
     predicted: Array,
@@ -496,7 +510,7 @@ def _tried(
     return _Tried(density, tau, by_chance, share_error, predicted)
 
 
-def _held_out_shares(folds: Sequence[_Fold], predicted: Array) -> HeldOutShares:
+def _held_out_shares(folds: Sequence[HiddenSets], predicted: Array) -> HeldOutShares:
     """Put what was predicted beside what was stated and what could be guessed."""
     guessed = [np.broadcast_to(fold.guess, fold.truth.shape) for fold in folds]
     return HeldOutShares(
@@ -509,7 +523,7 @@ def _held_out_shares(folds: Sequence[_Fold], predicted: Array) -> HeldOutShares:
 
 
 def _density(
-    residuals: Sequence[ShareResiduals], folds: Sequence[_Fold], tau: float | None = None
+    residuals: Sequence[ShareResiduals], folds: Sequence[HiddenSets], tau: float | None = None
 ) -> tuple[Array, float]:
     """Return the log density of the stated shares of all folds, and tau.
 
@@ -524,14 +538,14 @@ def _density(
     return np.concatenate(densities), float(np.sqrt(np.sum(np.square(taus))))
 
 
-def _root_mean_square(shares: Sequence[Array], folds: Sequence[_Fold]) -> float:
+def _root_mean_square(shares: Sequence[Array], folds: Sequence[HiddenSets]) -> float:
     """Return the root of the mean squared error of predicted shares, over the rows of the sets."""
     squares = sum(fold.square_error(of) for fold, of in zip(folds, shares, strict=True))
     return float(np.sqrt(squares / sum(fold.rows.sum() for fold in folds)))
 
 
-class _Fold:
-    """Some sets of a grouping hidden from the others.
+class _Fold(HiddenSets):
+    """Some sets of a grouping hidden from the others, whose rows are here.
 
     Of several groupings the rows of these sets are hidden as a whole, from the sets of the other
     groupings too. Otherwise the model would learn from the very rows by which it is judged: a set
@@ -539,29 +553,13 @@ class _Fold:
     """
 
     def __init__(self, sets: UnlabeledSets, hidden: Array) -> None:
-        matrix, sizes = sets.set_priors.matrix, sets.set_sizes
+        super().__init__(sets.set_priors, sets.set_sizes, hidden)
         self._kept: tuple[UnlabeledSets, UnlabeledSets] | None = None
         self.mask = sets.rows_of_sets(hidden)
-        number = _joined(matrix, sizes, hidden)
-        numbering, column = sets.set_priors.grouping, sets.set_index
-        self.grouping = 0 if numbering is None else int(numbering[hidden[0]])
-        alike: Any = True
-        if numbering is not None:
-            alike, column = numbering == self.grouping, column[:, self.grouping]
-        self.index = number[column[self.mask]]
-        self.rows = np.bincount(self.index)
-        sums = [np.bincount(number[hidden], (sizes * share)[hidden]) for share in matrix.T]
-        self.truth = np.stack(sums, axis=1) / self.rows[:, None]  # (joined sets, K)
-        self.variances = _error_variances(sets, number, hidden)
-        seen = sizes * (alike & ~np.isin(np.arange(len(sizes)), hidden))
-        self.pooled = sets.set_priors.pooled(seen)
-        self.seen = inside_shares(matrix[seen > 0], seen[seen > 0])
-
-    @property
-    def guess(self) -> Array:
-        """The share of each class by the mean log-odds of the sets that are not hidden (K,)."""
-        seen = self.seen if self.seen.ndim == 2 else np.stack([1 - self.seen, self.seen], axis=1)
-        return np.asarray(expit(logit(seen).mean(axis=0)))
+        column = sets.set_index
+        if sets.set_priors.grouping is not None:
+            column = column[:, self.grouping]
+        self.index = self.number[column[self.mask]]
 
     def fitted(
         self, view: UnlabeledSets, setup: Setup, before: Learner | None, categorical: Sequence[int]
@@ -593,17 +591,6 @@ class _Fold:
         rules = method.residual_rules
         known = self.variances
         return shares, errors, [rule(logits, self.index, stated, base, known) for rule in rules]
-
-    def baseline(self) -> ShareResiduals:
-        """Return the residuals of the answer that knows no rows."""
-        mean = log_ratios(self.seen).mean(axis=0)
-        return baseline_residuals(self.truth, self.rows, mean, self.variances)
-
-    def square_error(self, shares: Array) -> float:
-        """Return the squared error of predicted shares, summed over rows."""
-        # Two classes have one share each: the other is its complement, not a second error.
-        columns = slice(1, 2) if self.truth.shape[1] == 2 else slice(None)
-        return float(self.rows @ ((shares - self.truth)[:, columns] ** 2).sum(axis=1))
 
 
 def _strengths(setup: Setup, view: UnlabeledSets) -> list[Setup]:
@@ -689,51 +676,3 @@ def _thinned(
         inside = held_out_rows(first.set_index[chosen], max_rows / len(chosen), rng)
         chosen = chosen[inside]
     return {name: view.rows(chosen) for name, view in needed.items()}
-
-
-def _joined(stated: Array, sizes: Array, hidden: Array) -> Array:
-    """Number the hidden sets, small ones of similar shares alike, (m,); -1 for all others."""
-    large = hidden[sizes[hidden] >= LEAST_ROWS]
-    small = hidden[sizes[hidden] < LEAST_ROWS]
-    small = small[np.argsort(stated[small, -1], kind="stable")]
-    number = np.full(len(stated), -1)
-    number[large] = np.arange(len(large))
-    number[small] = (
-        len(large) + np.unique((np.cumsum(sizes[small]) - 1) // LEAST_ROWS, return_inverse=True)[1]
-    )
-    return number
-
-
-def _error_variances(sets: UnlabeledSets, number: Array, hidden: Array) -> Any:
-    """Return what the errors of the stated shares add to the counts of joined sets; 0.0 if none."""
-    precision, shares = sets.set_priors.precision, sets.set_priors.matrix
-    if precision is None or precision.standard_errors is None:
-        return 0.0
-    shares = shares[:, 1] if shares.shape[1] == 2 else shares
-    own = precision.error_variances(sets.set_sizes, shares)[hidden]
-    if own.ndim == 1:
-        return np.bincount(number[hidden], own)
-    return np.stack([np.bincount(number[hidden], of_class) for of_class in own.T], axis=1)
-
-
-def _all_folds(
-    sets: UnlabeledSets, present: Array, folds: int, rng: np.random.Generator
-) -> list[Array]:
-    """Divide the sets of each grouping into folds, one grouping after the other."""
-    grouping = sets.set_priors.grouping
-    if grouping is None:
-        grouping = np.zeros(sets.num_sets, dtype=np.int64)
-    divided = []
-    for g in np.unique(grouping[present]):
-        own = present[grouping[present] == g]
-        divided += _folds(sets.set_priors.matrix, own, min(folds, len(own)), rng)
-    return divided
-
-
-def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:
-    """Divide the sets into folds that each span the range of the priors."""
-    order = present[np.argsort(stated[present, -1], kind="stable")]
-    turn = np.concatenate([rng.permutation(folds) for _ in range(-(-len(order) // folds))])[
-        : len(order)
-    ]
-    return [order[turn == f] for f in range(folds)]

@@ -177,11 +177,17 @@ class SeenColumn:
             self.rising = bool((steps > 0).all() and (values == np.floor(values)).all())
             self.last = float(values[-1])
         self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
-        self.count += len(values)
-        share = len(values) / self.count
-        step = float(values.mean()) - self.mean
+        self.join(len(values), float(values.mean()), float(values.var()))
+
+    def join(self, count: int, mean: float, variance: float) -> None:
+        """Add further numbers of which only this is known."""
+        if not count:
+            return
+        self.count += count
+        share = count / self.count
+        step = mean - self.mean
         between = step**2 * share * (1 - share)
-        self.variance = (1 - share) * self.variance + share * float(values.var()) + between
+        self.variance = (1 - share) * self.variance + share * variance + between
         self.mean += share * step
 
     def _add_words(self, series: pd.Series[Any]) -> None:

@@ -56,6 +56,11 @@ class TableSummary:
         self._seen: dict[str, SeenColumn] = {}
         self._by_name = True
 
+    @property
+    def columns(self) -> list[SeenColumn]:
+        """What has been seen of each column."""
+        return list(self._seen.values())
+
     def add(self, frame: Any) -> None:
         """Look at rows: a DataFrame, or an array of numbers, shape (n, d).
 

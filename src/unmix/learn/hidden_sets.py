@@ -1,0 +1,147 @@
+"""Sets hidden from a fit, to be predicted: what is known of them, whoever has their rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, logit
+
+from unmix.core.class_shares import ClassShares
+from unmix.core.set_effects import inside_shares
+from unmix.core.share_density import ShareResiduals, baseline_residuals, log_ratios
+from unmix.learn.models import Learner, Setup
+
+__all__ = ["HiddenSets", "set_folds"]
+
+Array = np.ndarray[Any, Any]
+
+LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
+
+
+class HiddenSets(ABC):
+    """Some sets of a grouping, hidden from all others.
+
+    Parameters
+    ----------
+    set_priors : ClassShares
+        Of all sets (m).
+    set_sizes : array of integers, shape (m,)
+    hidden : array of integers
+        The sets to hide, all of one grouping.
+
+    Attributes
+    ----------
+    number : array of integers, shape (m,)
+        Of each hidden set, small ones of similar shares alike; -1 for all others.
+    rows, truth : arrays, shapes (h,) and (h, K)
+        Rows and stated shares of the hidden sets, small ones joined.
+    variances : float, (h,) or (h, K)
+        Of their stated counts, by errors of the shares.
+    pooled : array, shape (K,)
+        Share of each class in the sets that are not hidden.
+    """
+
+    def __init__(self, set_priors: ClassShares, set_sizes: Array, hidden: Array) -> None:
+        matrix, sizes = set_priors.matrix, set_sizes
+        self.number = number = _joined(matrix, sizes, hidden)
+        numbering = set_priors.grouping
+        self.grouping = 0 if numbering is None else int(numbering[hidden[0]])
+        alike: Any = True if numbering is None else numbering == self.grouping
+        self.rows = np.bincount(number[hidden], sizes[hidden]).astype(np.int64)
+        sums = [np.bincount(number[hidden], (sizes * share)[hidden]) for share in matrix.T]
+        self.truth = np.stack(sums, axis=1) / self.rows[:, None]
+        self.variances = _error_variances(set_priors, sizes, number, hidden)
+        seen = sizes * (alike & ~np.isin(np.arange(len(sizes)), hidden))
+        self.pooled = set_priors.pooled(seen)
+        self.seen = inside_shares(matrix[seen > 0], seen[seen > 0])
+
+    @abstractmethod
+    def fitted(
+        self, view: Any, setup: Setup, before: Learner | None, categorical: Sequence[int]
+    ) -> Learner:
+        """Fit to the sets that are not hidden, from where a stronger penalty ended."""
+
+    @abstractmethod
+    def predicted(
+        self, view: Any, setup: Setup, learner: Learner
+    ) -> tuple[Array, Array, list[ShareResiduals]]:
+        """Return predicted shares of the hidden sets (h, K), errors, residuals of the stated."""
+
+    @property
+    def guess(self) -> Array:
+        """The share of each class by the mean log-odds of the sets that are not hidden (K,)."""
+        seen = self.seen if self.seen.ndim == 2 else np.stack([1 - self.seen, self.seen], axis=1)
+        return np.asarray(expit(logit(seen).mean(axis=0)))
+
+    def baseline(self) -> ShareResiduals:
+        """Return the residuals of the answer that knows no rows."""
+        mean = log_ratios(self.seen).mean(axis=0)
+        return baseline_residuals(self.truth, self.rows, mean, self.variances)
+
+    def square_error(self, shares: Array) -> float:
+        """Return the squared error of predicted shares, summed over rows."""
+        # Two classes have one share each: the other is its complement, not a second error.
+        columns = slice(1, 2) if self.truth.shape[1] == 2 else slice(None)
+        return float(self.rows @ ((shares - self.truth)[:, columns] ** 2).sum(axis=1))
+
+
+def set_folds(
+    set_priors: ClassShares, present: Array, folds: int, rng: np.random.Generator
+) -> list[Array]:
+    """Divide the sets of each grouping into folds, one grouping after the other.
+
+    Parameters
+    ----------
+    set_priors : ClassShares
+        Of all sets.
+    present : array of integers
+        The sets that have rows.
+    folds : int
+        For each grouping, at most.
+    rng : Generator
+    """
+    grouping = set_priors.grouping
+    if grouping is None:
+        grouping = np.zeros(len(set_priors), dtype=np.int64)
+    divided = []
+    for g in np.unique(grouping[present]):
+        own = present[grouping[present] == g]
+        divided += _folds(set_priors.matrix, own, min(folds, len(own)), rng)
+    return divided
+
+
+def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) -> list[Array]:
+    """Divide the sets into folds that each span the range of the priors."""
+    order = present[np.argsort(stated[present, -1], kind="stable")]
+    turn = np.concatenate([rng.permutation(folds) for _ in range(-(-len(order) // folds))])[
+        : len(order)
+    ]
+    return [order[turn == f] for f in range(folds)]
+
+
+def _joined(stated: Array, sizes: Array, hidden: Array) -> Array:
+    """Number the hidden sets, small ones of similar shares alike, (m,); -1 for all others."""
+    large = hidden[sizes[hidden] >= LEAST_ROWS]
+    small = hidden[sizes[hidden] < LEAST_ROWS]
+    small = small[np.argsort(stated[small, -1], kind="stable")]
+    number = np.full(len(stated), -1)
+    number[large] = np.arange(len(large))
+    number[small] = (
+        len(large) + np.unique((np.cumsum(sizes[small]) - 1) // LEAST_ROWS, return_inverse=True)[1]
+    )
+    return number
+
+
+def _error_variances(set_priors: ClassShares, sizes: Array, number: Array, hidden: Array) -> Any:
+    """Return what the errors of the stated shares add to the counts of joined sets; 0.0 if none."""
+    precision, shares = set_priors.precision, set_priors.matrix
+    if precision is None or precision.standard_errors is None:
+        return 0.0
+    shares = shares[:, 1] if shares.shape[1] == 2 else shares
+    own = precision.error_variances(sizes, shares)[hidden]
+    if own.ndim == 1:
+        return np.bincount(number[hidden], own)
+    return np.stack([np.bincount(number[hidden], of_class) for of_class in own.T], axis=1)
