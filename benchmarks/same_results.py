@@ -46,7 +46,10 @@ def main():
         found = {
             "cell": cell,
             "before": {"code": line["code"], "errors": line["result"]["history"]["test_error"]},
-            "now": {"code": code_version(), "errors": result["history"]["test_error"]},
+            "now": {
+                "code": code_version(),
+                "errors": [epoch["test_error"] for epoch in result["history"]],
+            },
         }
         with FOUND.open("a") as file:
             file.write(json.dumps(found) + "\n")

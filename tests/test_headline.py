@@ -11,6 +11,7 @@ from unmix.assess.sentences import rates_hold
 from unmix.core.assumptions import LABEL_SHIFT, SET_EFFECTS
 from unmix.learn.choose import Gain
 from unmix.report.headline import fallacy_signs, verdict_of
+from unmix.report.page import environment
 
 
 def judged(
@@ -148,3 +149,13 @@ def test_classes_that_are_not_predicted_are_counted_in_the_headline():
     assert verdict_of(judged(assumption=LABEL_SHIFT, class_z=(5, 6, 7))).level == "yes"
     natural = verdict_of(judged(class_z=(5, 6, 1)))
     assert natural.headline.startswith("Partly: it predicts the shares of 2 of 3 classes; single")
+
+
+def test_a_line_never_ends_within_a_command():
+    text = (
+        environment()
+        .from_string("{{ text|with_commands }}")
+        .render(text="Settled by <labels>: unmix fit --labels, or unmix evaluate --labels.")
+    )
+    assert "<code>unmix fit --labels</code>, or <code>unmix evaluate --labels</code>." in text
+    assert "&lt;labels&gt;" in text

@@ -154,6 +154,11 @@ def three():
 
 
 @pytest.fixture(scope="module")
+def three_page(three):
+    return render_report(three)
+
+
+@pytest.fixture(scope="module")
 def hostile_page():
     priors, X, ids, _ = two_classes([*HOSTILE, *named(12)], wrong=range(4), rows=400)
     errors = np.full(len(priors), 0.01)
@@ -524,3 +529,18 @@ def test_a_browser_shows_the_page_and_asks_nobody(
     box = page.locator("main").bounding_box()
     assert box["width"] <= width
     context.close()
+
+
+@pytest.mark.parametrize("name", ["good_page", "misfit_page", "three_page", "hostile_page"])
+def test_axe_finds_nothing_on_a_desk_on_a_phone_in_the_dark(browser, request, tmp_path, name):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    path = tmp_path / "report.html"
+    path.write_text(request.getfixturevalue(name), encoding="utf-8")
+    for width, scheme in ((1200, "light"), (400, "dark")):
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        page = context.new_page()
+        page.goto(path.as_uri(), wait_until="load")
+        found = axe.run(page).response["violations"]
+        said = [(one["id"], one["nodes"][0]["html"][:200]) for one in found]
+        assert said == [], (width, scheme)
+        context.close()

@@ -6,12 +6,13 @@ users gave are escaped by the template engine wherever they stand.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from unmix import __version__
 from unmix.assess.judge import Judgement
@@ -103,10 +104,14 @@ def _numbers(judgement: Judgement) -> list[NumberRow]:
     return [replace(row, value=row.labeled, labeled="", bar=None, inside=None) for row in rows]
 
 
+# A command of ours in a sentence, with its options.
+_COMMAND = re.compile(r"\bunmix [a-z]+(?: --[a-z][a-z-]*)*")
+
+
 @cache
 def environment() -> Environment:
     """Return the template engine, which escapes everything that is not markup."""
-    return Environment(
+    made = Environment(
         loader=PackageLoader("unmix.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
@@ -114,6 +119,13 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    made.filters["with_commands"] = _with_commands
+    return made
+
+
+def _with_commands(text: str) -> Markup:
+    """Set commands apart, so that no line ends within one."""
+    return Markup(_COMMAND.sub(r"<code>\g<0></code>", str(escape(clean(text)))))
 
 
 def _printable(value: Any) -> Any:
