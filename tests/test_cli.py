@@ -1,12 +1,15 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from unmix.cli import main
 from unmix.data.benchmarks import load_benchmark
+from unmix.report import curves
 from unmix.studies.cell import Cell, run_cell
 
 
@@ -99,6 +102,19 @@ def test_the_demo_beats_chance_and_draws_its_picture(tmp_path):
     picture = (tmp_path / "out" / "learning-curve.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 5_000
+
+
+def test_the_curve_of_the_demo_does_not_end_above_its_best_point(monkeypatch, tmp_path):
+    drawn = {}
+
+    def plot(curves, **options):
+        drawn.update(curves)
+        return SimpleNamespace(savefig=lambda file, **_: Path(file).write_bytes(b""))
+
+    monkeypatch.setattr(curves, "plot_learning_curves", plot)
+    assert run("demo", "--output", str(tmp_path)).exit_code == 0
+    errors = [epoch["test_error"] for epoch in next(iter(drawn.values()))]
+    assert errors[-1] <= min(errors) + 0.005  # 5 of 1,000 test digits hang on chance
 
 
 def test_on_digits_ten_sets_come_near_the_labels():
