@@ -422,9 +422,8 @@ def test_a_table_too_small_to_be_judged_still_gives_a_model(tmp_path):
     options = ("--held-out", "0.05", "--json")  # rounded up to one row
     record = strict_json(fit_small(tmp_path, table, rates(shares), *options).stdout)
     assert record["evaluation"] is None
-    assert record["sentences"][-1] == (
-        "Too few rows were held out, so its accuracy was not estimated."
-    )
+    none = "Too few rows were held out, so its accuracy was not estimated."
+    assert none in record["sentences"]
     found, _ = scores(tmp_path / "model", tmp_path / "rows.csv", tmp_path / "out.csv")
     assert len(found) == 8
 

@@ -64,7 +64,7 @@ def test_an_image_that_lies_in_two_sets_is_held_out_of_both():
     np.testing.assert_array_equal(source, [*range(200), *range(150)])
     assert training_rows.same_images(images) is None
     clf = UnmixClassifier({"a": 0.3, "b": 0.7}, model="mlp")
-    rows = clf._rows(twice, np.repeat(["a", "b"], [200, 150]))
+    rows, _ = clf._rows(twice, np.repeat(["a", "b"], [200, 150]), seed=0)
     rows.target = np.array([0.5, 0.5])
     sets = rows.in_memory(model_row("mlp"))
     kept, out = sets.hold_out(0.3, np.random.default_rng(0))

@@ -68,6 +68,12 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
         model is linear: it takes about five more fits.
     allow_set_feature : bool
         Accept a feature that names the set.
+    held_out : float
+        Share of the rows of each set that `fit` holds out to judge by (`judgement_`). The model is
+        then fitted again to all rows. Needed only for what held-out rows say: methods, models and
+        strengths are chosen by sets that are hidden in turn, whatever this is.
+    keep_split : bool
+        Keep the model that was judged, without the rows held out.
     random_state : int, RandomState or None
     verbose : bool
         Show a progress bar on a terminal.
@@ -97,6 +103,11 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
         Distributions of the columns and scores of training, which `drift` compares with.
     history_ : list of dict
         Learning curve of boosting and networks.
+    judgement_ : Judgement or None
+        What the rows say that `fit` held out, of the model that did not see them; not kept in a
+        saved model.
+    fitted_again_ : bool
+        Whether the model learned from the rows held out as well, after it was judged.
     audit_ : LabelAudit or None
         What the labels say that `fit` was given; not kept in a saved model.
 
@@ -128,7 +139,8 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
             Classes of a few rows, None or nan for all others: an audit (`audit_`). Nothing is
             trained or chosen by them.
         """
-        super().fit(X, sets)
+        self.judgement_ = None
+        rows, judged = self._choose_and_learn(X, sets)
         self.audit_ = None
         if labels is not None:
             from unmix.assess.judge import audit_classifier
@@ -136,6 +148,14 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
             if self.set_priors is None:
                 raise InputError("without set_priors the sets are labels, and labels audit nothing")
             self.audit_ = audit_classifier(self, X, sets, labels)
+        if len(judged.x):
+            from unmix.assess.judge import judge
+
+            again = None if self.keep_split else rows.everything
+            number = 0 if again is None else again.num_rows
+            self.judgement_ = judge(self, judged.x, judged.sets, then_fitted_to=number)
+            if again is not None:
+                self.fit_again(again)
         return self
 
     def evaluate(
@@ -252,10 +272,14 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
         Parameters
         ----------
         X, sets : rows that were not trained on and their set ids, optional
+            If left out, `judgement_`, if `fit` held rows out.
         labels : array, shape (n,), optional
         """
         from unmix.assess.judge import judge
 
+        found: Judgement | None = getattr(self, "judgement_", None)
+        if X is None and found is not None:
+            return found
         return judge(self, X, sets, labels=labels)
 
     def report(

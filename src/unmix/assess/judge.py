@@ -279,6 +279,7 @@ def judge(
     *,
     priors: Priors | None = None,
     labels: Any = None,
+    then_fitted_to: int = 0,
 ) -> Judgement:
     """Judge a fitted classifier by its training and, if given, by held-out rows of its sets.
 
@@ -289,6 +290,8 @@ def judge(
     priors : Priors, optional
         Of these sets; those of training if left out.
     labels : array, shape (n,), optional
+    then_fitted_to : int
+        Rows to which the model will be fitted again once it is judged; 0 if it stays as it is.
     """
     held_out = X is not None and len(X) > 0
     logits = clf.logits_at(X, clf.learner_.base_prior) if held_out else None
@@ -322,6 +325,8 @@ def judge_logits(
     audit: LabelAudit | None = getattr(clf, "audit_", None)
     if audit is not None:
         sentences, believable = (*sentences, audit.sentence), believable and not audit.worse
+    if then_fitted_to:
+        sentences = (*sentences, _fitted_again(diagnosis.num_rows, then_fitted_to))
     return Judgement(
         sentences=sentences,
         believable=believable,
@@ -345,6 +350,14 @@ def judge_logits(
         effects=effects_of(clf),
         history=tuple(clf.history_),
         audit=audit,
+    )
+
+
+def _fitted_again(judged: int, fitted: int) -> str:
+    """Say which model was judged, and which one is kept."""
+    return (
+        f"All of this is of a model trained on {judged:,} rows; the model that is kept was then "
+        f"fitted again to all {fitted:,}, those held out included."
     )
 
 

@@ -163,6 +163,11 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
     help="Share of rows to hold out for evaluation.",
 )
 @click.option(
+    "--keep-split",
+    is_flag=True,
+    help="Keep the model that was judged. Default: once judged, it is fitted again to all rows.",
+)
+@click.option(
     "--allow-unused-priors", is_flag=True, help="Accept shares of sets that have no rows."
 )
 @click.option(
@@ -190,6 +195,7 @@ def fit(
     drop: tuple[str, ...],
     list_columns: bool,
     held_out: float,
+    keep_split: bool,
     allow_unused_priors: bool,
     stream: bool | None,
     overwrite: bool,
@@ -202,6 +208,9 @@ def fit(
     """Train a classifier from ROWS and published shares, and report how good it is.
 
     The folder gets the model and report.html, which says in plain words whether it can be trusted.
+
+    Once judged by the rows held out, the model is fitted again to all rows; the report stays that
+    of the model that was judged. A table that is read in pieces keeps the split.
 
     Large Parquet files are read in pieces and shuffled on disk beside the folder, in constant
     memory. If interrupted, the same command resumes where it stopped.
@@ -250,6 +259,8 @@ def fit(
             "hidden": hidden,
             "prior_error": prior_error,
             "hide_sets": hide_sets,
+            "held_out": held_out,
+            "keep_split": keep_split,
             "random_state": seed,
         }
         settings = {"options": plain(options)}
@@ -257,7 +268,11 @@ def fit(
             clf = SetClassifier(training.priors, **options, verbose=not as_json).fit(training)
             if label_column is not None:
                 clf.audit_ = _audited(clf, rows, set_columns, label_column, priors)
-            judgement = judge(clf, judged.x, judged.sets)
+            again = None if keep_split else training.everything
+            number = 0 if again is None else again.num_rows
+            judgement = judge(clf, judged.x, judged.sets, then_fitted_to=number)
+            if again is not None:
+                clf.fit_again(again)
             write_model(clf, folder, model_card(clf, judgement))
             if figures is not None:
                 write_figures(judgement, figures, figure_format)
@@ -282,8 +297,9 @@ def fit(
         )
         record = {key: plain(getattr(judgement, key)) for key in keys}
         record["worth_in_labels"] = judgement.diagnosis.worth_in_labels
-        record["set_priors"] = dict(zip(judgement.set_ids, judgement.refined_priors, strict=True))
+        record["set_priors"] = {str(name): share for name, share in clf.set_priors_.items()}
         evaluation = judgement.evaluation
+        record["fitted_again"] = clf.fitted_again_
         record["audit"] = plain(judgement.audit)
         record["evaluation"] = None if evaluation is None else _brief(evaluation)
         record["output"] = output

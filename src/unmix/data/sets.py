@@ -146,22 +146,23 @@ class UnlabeledSets:
         Drawn sets overlap, so the split is by pool row: a held-out image appears in no kept set.
         Other rows are split inside each set, so that every set keeps its part of both sides.
         """
-        if self.source is not None:
-            _check_share(share)
-            pool = np.unique(self.source)
-            out = rng.permutation(pool)[: max(1, round(share * len(pool)))]
-            mask = np.isin(self.source, out)
-        else:
-            mask = held_out_rows(self.set_index, share, rng)
+        mask = held_out_rows(self.set_index, share, rng, self.source)
         return self.rows(~mask), self.rows(mask)
 
 
-def held_out_rows(set_index: Array, share: float, rng: np.random.Generator) -> Array:
+def held_out_rows(
+    set_index: Array, share: float, rng: np.random.Generator, source: Array | None = None
+) -> Array:
     """Choose the same share of the rows of each set at random, as a mask of shape (n,).
 
-    Of several groupings that is done by the first, where rows without a set are one more.
+    Of several groupings that is done by the first, where rows without a set are one more. Rows of
+    one `source` (n,) stay together: then a share of the sources is chosen.
     """
     _check_share(share)
+    if source is not None:
+        pool = np.unique(source)
+        out = rng.permutation(pool)[: max(1, round(share * len(pool)))]
+        return np.isin(source, out)
     if set_index.ndim == 2:
         set_index = np.unique(set_index[:, 0], return_inverse=True)[1]
     sizes = np.bincount(set_index)

@@ -41,6 +41,7 @@ REFINING_PASSES = 2
 MUCH_INFORMATION = 20_000
 # Fewer leave none to hold out whole; then all rounds are trained.
 LEAST_SETS = 10
+MOST_ROUNDS = 500
 MOST_FEATURES = 1_000_000  # of a saved model
 BLOCK_ROWS = 16_384  # whose gradients are worked out at a time
 # What LightGBM accepts, so that a mistake is told in our words.
@@ -155,7 +156,7 @@ def fit_boosting(
     method: str | Method = METHODS["ssc"],
     held_out: UnlabeledSets | None,
     categorical: Sequence[int] = (),
-    max_rounds: int = 500,
+    max_rounds: int = MOST_ROUNDS,
     seed: int = 0,
     prior_errors: Array | None = None,
     num_threads: int | None = None,
@@ -397,14 +398,23 @@ def _fit_model(
     categorical: Sequence[int] = (),
     prior_errors: Array | None = None,
     progress: Progress | None = None,
+    start: BoostingFit | None = None,
     **_: Any,
 ) -> Learner:
-    """Fit trees, the number of rounds chosen on held-out rows."""
-    kept, held_out = _split(sets, method_named(setup.method), setup.seed)
+    """Fit trees, the number of rounds chosen on held-out rows.
+
+    It is known from `start`, a fit to some of these rows: then trees grow on all of them.
+    """
+    kept, held_out, most = sets, None, MOST_ROUNDS
+    if start is None:
+        kept, held_out = _split(sets, method_named(setup.method), setup.seed)
+    else:
+        most = max(start.num_rounds, 1)
     fit = fit_boosting(
         kept,
         method=setup.method,
         held_out=held_out,
+        max_rounds=most,
         categorical=categorical,
         seed=setup.seed,
         prior_errors=prior_errors,

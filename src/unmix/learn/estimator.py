@@ -37,11 +37,11 @@ from unmix.errors import InputError
 from unmix.learn.choose import AUTO, choose_setup
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.methods import METHODS, Method
-from unmix.learn.models import fit_learner, model_row, move_logits
+from unmix.learn.models import Learner, Setup, fit_learner, model_row, move_logits
 from unmix.learn.network_size import check_hidden, hidden_for
 from unmix.learn.parameters import check_parameters
 from unmix.learn.resampling import with_resamples
-from unmix.learn.training_rows import ImageEncoder, TrainingRows
+from unmix.learn.training_rows import ImageEncoder, JudgedRows, TrainingRows
 from unmix.learn.training_summary import TrainingSummary
 from unmix.progress import progress_bar
 
@@ -51,8 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["NotShownWarning", "SetClassifier", "class_probabilities"]
 
 Array = np.ndarray[Any, Any]
-
-PREFILTER_ROWS = 4_096
 
 POPULATION = 1_000_000  # rows: a share that is as good as exact
 PREFILTER_ROWS = 4_096
@@ -83,6 +81,8 @@ class SetClassifier:
         flip: bool = False,
         hide_sets: bool | None = None,
         allow_set_feature: bool = False,
+        held_out: float = 0.0,
+        keep_split: bool = False,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -98,6 +98,8 @@ class SetClassifier:
         self.flip = flip
         self.hide_sets = hide_sets
         self.allow_set_feature = allow_set_feature
+        self.held_out = held_out
+        self.keep_split = keep_split
         self.random_state = random_state
         self.verbose = verbose
 
@@ -114,21 +116,27 @@ class SetClassifier:
             several groupings of the same rows, whose likelihoods add. `set_priors` then maps each
             column to its shares, and an empty cell says that a row has no set there.
         """
+        self._choose_and_learn(X, sets)
+        return self
+
+    def _choose_and_learn(self, X: Any, sets: Any) -> tuple[TrainingRows, JudgedRows]:
+        """Fit to the rows to learn from; return these, and those that are held out to judge by."""
         check_parameters(self)
-        rows = X if isinstance(X, TrainingRows) else self._rows(X, sets)
-        if X is rows:
+        seed = _seed_of(self.random_state)
+        if isinstance(X, TrainingRows):
+            rows, judged = X, JudgedRows(X.x[:0], None)
             self._frame(rows.x, reset=True)
+        else:
+            rows, judged = self._rows(X, sets, seed)
         self._refuse_set_feature(rows, sets)
-        errors = self._prior_errors(rows.priors)
-        rows.priors = priors = rows.priors.with_errors(errors)
-        rows.target = self._target(priors, rows.set_sizes)
+        self._know_priors(rows)
         setup, held_out = choose_setup(
             rows,
             self.model,
             self.method,
             labeled=self.set_priors is None,
             hide_sets=self.hide_sets,
-            seed=_seed_of(self.random_state),
+            seed=seed,
             l2=self.l2,
             epochs=self.epochs,
             hidden=self._hidden(rows),
@@ -138,18 +146,51 @@ class SetClassifier:
         self.leave_sets_out_, self.gains_ = held_out.errors, held_out.gains
         self.held_out_shares_ = held_out.shares
         self._warn_if_not_shown()
-        row = model_row(setup.model)
+        self._learn(rows, setup)
+        return rows, judged
+
+    def fit_again(self, rows: TrainingRows) -> Self:
+        """Fit what was chosen once more, to more rows of the same sets, from where the fit ended.
+
+        Nothing is chosen again: linear models begin at their weights, trees and networks are
+        trained as long as before.
+
+        Parameters
+        ----------
+        rows : TrainingRows
+            Such as `TrainingRows.everything`.
+        """
+        self._check_is_fitted()
+        self._know_priors(rows)
+        before = self.learner_
+        self._learn(rows, before.setup, before)
+        self.fitted_again_ = True
+        return self
+
+    def _know_priors(self, rows: TrainingRows) -> None:
+        """Tell the rows how well their shares are known, and where the model will be used."""
+        rows.priors = rows.priors.with_errors(self._prior_errors(rows.priors))
+        rows.target = self._target(rows.priors, rows.set_sizes)
+
+    def _learn(self, rows: TrainingRows, setup: Setup, before: Learner | None = None) -> None:
+        """Fit to rows, from where a learner of some of them ended, if there is one."""
+        row, priors = model_row(setup.model), rows.priors
         label = f"{setup.model_name} {setup.method}"
+        errors = self._prior_errors(priors)
+        noticed = 0.0 if before is None else before.noticed_error
         with progress_bar(label, enabled=self.verbose, unit=row.unit) as progress:
             self.learner_ = fit_learner(
                 rows.all(row),
                 setup,
                 categorical=rows.encoder.categorical,
-                prior_errors=errors,
-                check_priors=self._wants_check(),
+                prior_errors=noticed or errors,
+                check_priors=self._wants_check() and before is None,
                 progress=progress,
                 checkpoint=rows.checkpoint,
+                start=None if before is None else before.fit,
             )
+        if before is not None:  # what only the fit to a part could see
+            self.learner_ = replace(self.learner_, history=before.history, noticed_error=noticed)
         if self.set_priors is not None:
             self.learner_ = with_resamples(
                 rows.in_memory(row),
@@ -174,11 +215,11 @@ class SetClassifier:
         self.history_ = self.learner_.history
         self.set_sizes_ = rows.set_sizes
         self.target_prior_ = rows.transition.arrays.target
-        seen = rows.in_memory(row)
+        view = rows.in_memory(row)
         self.training_summary_: TrainingSummary | None = TrainingSummary.of(
-            rows.x, rows.encoder, lambda kept: self.learner_.logits(seen.x[kept]), self.classes_
+            rows.x, rows.encoder, lambda kept: self.learner_.logits(view.x[kept]), self.classes_
         )
-        return self
+        self.fitted_again_ = False
 
     @property
     def method_row_(self) -> Method:
@@ -420,13 +461,14 @@ class SetClassifier:
 
         return load_model(cls, folder, module=module)
 
-    def _rows(self, X: Any, sets: Any) -> TrainingRows:
-        """Return rows in memory with their sets, encoded when a model asks for them."""
+    def _rows(self, X: Any, sets: Any, seed: int) -> tuple[TrainingRows, JudgedRows]:
+        """Return rows in memory, to learn from and to judge by, encoded when a model asks."""
         x, sets = self._rated(self._frame(X, reset=True), sets)
         priors, set_index = self._match(sets, len(x))
-        if isinstance(x, pd.DataFrame):
-            return TrainingRows(x, set_index, priors, TableEncoder.fit(x))
-        return TrainingRows(x, set_index, priors, ImageEncoder(x.shape[1:]))
+        encoded_by = TableEncoder.fit if isinstance(x, pd.DataFrame) else ImageEncoder.fit
+        rows, out = TrainingRows.split(x, set_index, priors, encoded_by, self.held_out, seed)
+        of_rows = sets if isinstance(sets, pd.DataFrame | pd.Series) else pd.Series(sets)
+        return rows, JudgedRows(x[out], of_rows[out])
 
     def _frame(self, X: Any, *, reset: bool) -> Any:
         """Return X as a data frame, checked as scikit-learn does, or as an array of images."""

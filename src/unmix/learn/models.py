@@ -235,6 +235,9 @@ def fit_learner(
             Counts what the model's row says.
         checkpoint : Checkpoint
             Lets linear models and networks resume after an interruption.
+        start : Fit
+            Of the same kind, to some of these rows: linear models begin where it ended, trees and
+            networks are trained as long as it was, on all rows with none held out.
     """
     row = model_row(setup.model)
     refuse_method(setup.model, setup.method)

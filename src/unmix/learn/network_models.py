@@ -50,6 +50,8 @@ class NetworkFit:
     module: nn.Module
     options: dict[str, Any] = field(default_factory=dict)
     """What `build_model` needs to build it again; empty for a module of the user's."""
+    epoch: int | None = None
+    """After which the weights were taken; a saved model does not tell."""
 
     @property
     def form(self) -> Form | None:
@@ -82,13 +84,20 @@ def _fit_model(
     check_priors: bool = False,
     progress: Progress | None = None,
     checkpoint: Checkpoint | None = None,
+    start: NetworkFit | None = None,
     **_: Any,
 ) -> Learner:
-    """Train a network, the epoch chosen on held-out rows if the method's loss can be held out."""
+    """Train a network, the epoch chosen on held-out rows if the method's loss can be held out.
+
+    It is known from `start`, a network trained on some of these rows: then a new one learns from
+    all of them until that epoch. Only what chooses more than an epoch holds rows out again.
+    """
     method, images = method_named(setup.method), len(sets.row_shape) > 1
     base = method.base_prior(sets.transition)
-    kept, held_out = sets, None
-    if method.holds_rows_out:
+    kept, held_out, stop = sets, None, None
+    if start is not None and not (method.vat and method.vat.candidates):
+        stop = start.epoch
+    elif method.holds_rows_out:
         share = HELD_OUT_IMAGES if images else HELD_OUT
         # The same rows as a cell of a study with this seed and this share holds out.
         kept, held_out = sets.hold_out(share, np.random.default_rng([setup.seed, 3]))
@@ -114,8 +123,9 @@ def _fit_model(
         augment=augment_of(sets.row_shape, setup) if recipe.augment and images else None,
         progress=rows_done if progress else None,
         checkpoint=checkpoint,
+        **({} if stop is None else {"stop": stop}),
     )
-    fit = NetworkFit(trained.selected, options)
+    fit = NetworkFit(trained.selected, options, trained.selected_epoch)
     refined = trained.set_priors is not sets.set_priors
     noticed = found.get("noticed_error", 0.0)
     learner = Learner(setup, fit, base, trained.set_priors, trained.history, refined)

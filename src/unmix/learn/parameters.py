@@ -52,6 +52,10 @@ def _at_least(least: int) -> Callable[[Any], bool]:
     return allowed
 
 
+def _is_part(value: Any) -> bool:
+    return _is_real(value) and 0 <= value < 1
+
+
 def _is_error(value: Any) -> bool:
     """Say whether one number is a standard error; others are checked with the sets."""
     return not _is_real(value) or 0 <= value <= MOST_ERROR
@@ -68,5 +72,7 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "flip": (_is_bool, "True or False"),
     "hide_sets": (lambda value: value is None or _is_bool(value), "True, False or None"),
     "allow_set_feature": (_is_bool, "True or False"),
+    "held_out": (_is_part, "a share of the rows from 0 to below 1"),
+    "keep_split": (_is_bool, "True or False"),
     "prior_error": (_is_error, f"a standard error between 0 and {MOST_ERROR}, 'auto' or None"),
 }

@@ -67,6 +67,8 @@ PARAMETERS = (
     "flip",
     "hide_sets",
     "allow_set_feature",
+    "held_out",
+    "keep_split",
     "random_state",
     "verbose",
 )
@@ -232,6 +234,7 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "grouping_of_sets": [] if shares.grouping is None else shares.grouping.tolist(),
         "stated_priors": shares.tolist(),
         "set_priors": learner.set_priors.tolist(),
+        "fitted_again": clf.fitted_again_,
         "refined": learner.refined,
         "noticed_error": learner.noticed_error,
         "tau": learner.tau,
@@ -368,6 +371,7 @@ def _rebuild(
     tau, noticed = float(state.get("tau", 0.0)), float(state.get("noticed_error", 0.0))
     clf.learner_ = Learner(setup, fit, base, refined, state["history"], bool(told), tau, noticed)
     clf.refined_, clf.noticed_error_ = clf.learner_.refined, clf.learner_.noticed_error
+    clf.fitted_again_ = state.get("fitted_again", False)
     return clf
 
 
@@ -392,7 +396,8 @@ def _arguments(state: dict[str, Any]) -> dict[str, Any]:
     """Return the constructor arguments; folders of 0.1 tell only what was used."""
     if "parameters" in state:
         stored = state["parameters"]
-        return {name: _restored(stored[name]) for name in PARAMETERS}
+        # Older folders lack the latest ones.
+        return {name: _restored(stored[name]) for name in PARAMETERS if name in stored}
     return {
         "method": state["method"],
         "model": state["model"],

@@ -193,6 +193,7 @@ _ALLOWED: dict[str, Callable[[Any], bool]] = {
     "per_class": _is_bool,
     "set_ids": _several_names,
     "groupings": lambda value: _distinct_names(value) and all(map(_is_text, value)),
+    "fitted_again": _is_bool,
     "refined": _is_bool,
     "noticed_error": _is_number,
     "tau": _is_number,

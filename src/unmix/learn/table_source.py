@@ -15,20 +15,18 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 
 from unmix.core.groupings import set_rows
 from unmix.data.addresses import file_identity
 from unmix.data.grouped_priors import find_sets, how_to_read, sets_in, sources_of
 from unmix.data.priors import Priors, UnratedRows, UnratedWarning
-from unmix.data.sets import held_out_rows
 from unmix.data.tables import Rows, Table, naming, open_table, read_rows, require_column
 from unmix.errors import InputError
 from unmix.learn.encoding import TableEncoder
-from unmix.learn.training_rows import TrainingRows
+from unmix.learn.training_rows import JudgedRows, TrainingRows
 from unmix.progress import progress_bar
 
-__all__ = ["JudgedRows", "TableSource"]
+__all__ = ["TableSource"]
 
 Array = np.ndarray[Any, Any]
 
@@ -36,14 +34,6 @@ Array = np.ndarray[Any, Any]
 # times as much.
 IN_MEMORY_BYTES = 500_000_000
 SET_ID_BYTES = 64
-
-
-@dataclass(frozen=True)
-class JudgedRows:
-    """Rows that training does not see, and the set id of each, or a frame of them."""
-
-    x: pd.DataFrame
-    sets: Any
 
 
 @dataclass(frozen=True)
@@ -145,15 +135,13 @@ class TableSource:
         set_index, used = find_sets(sets, self.priors, unused=unused)
         # What a share is a count of, all rows of its set say: also those that are held out.
         priors = self.priors.keep(used).resolved(set_rows(set_index, len(used)))
-        out = np.zeros(len(frame), dtype=bool)
-        if self.held_out:
-            out = held_out_rows(set_index, self.held_out, np.random.default_rng([self.seed, 7]))
-        kept, judged = frame[~out], frame[out]
         with naming(self.table.path):
-            encoder = TableEncoder.fit(kept)
+            rows, out = TrainingRows.split(
+                frame, set_index, priors, TableEncoder.fit, self.held_out, self.seed
+            )
+            judged = frame[out]
             if len(judged):
-                encoder.native(judged)  # held-out rows too must be fit for use, before training
-            rows = TrainingRows(kept, set_index[~out], priors, encoder)
+                rows.encoder.native(judged)  # must be fit for use too, before training
         with _naming_columns(self.table.path):
             yield rows, JudgedRows(judged, sets[out])
 

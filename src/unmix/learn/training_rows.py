@@ -6,6 +6,7 @@ memory, all of them or a sample; the one that was chosen then sees all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import pandas as pd
 from unmix.core.groupings import set_rows
 from unmix.core.transition import Transition
 from unmix.data.priors import Priors
-from unmix.data.sets import UnlabeledSets
+from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.models import Model
@@ -24,7 +25,7 @@ from unmix.learn.models import Model
 if TYPE_CHECKING:
     from unmix.learn.checkpoint import Checkpoint
 
-__all__ = ["ImageEncoder", "TrainingRows", "same_images"]
+__all__ = ["ImageEncoder", "JudgedRows", "TrainingRows", "same_images"]
 
 Array = np.ndarray[Any, Any]
 
@@ -34,6 +35,11 @@ class ImageEncoder:
     """Images as they are, (n, h, w) or (n, c, h, w), all of one shape."""
 
     row_shape: tuple[int, ...]
+
+    @classmethod
+    def fit(cls, images: Array) -> ImageEncoder:
+        """Return the encoder of images like these."""
+        return cls(images.shape[1:])
 
     @property
     def feature_names(self) -> list[str]:
@@ -71,6 +77,14 @@ def same_images(images: Array) -> Array | None:
     return codes if len(found) < len(images) else None
 
 
+@dataclass(frozen=True)
+class JudgedRows:
+    """Rows that training does not see, and the set id of each, or a frame of them."""
+
+    x: Any
+    sets: Any
+
+
 @dataclass(eq=False)
 class TrainingRows:
     """Rows, their sets, and all that is known of the sets.
@@ -87,6 +101,9 @@ class TrainingRows:
         All rows as `encoder.matrix` makes them, if `x` is only a sample of them.
     checkpoint : Checkpoint, optional
         With it a fit that was killed resumes where it stopped.
+    everything : TrainingRows, optional
+        These rows and those that are held out to judge by, in memory: what is fitted again when
+        the judgement is made. None if nothing is held out, or all rows lie on disk only.
     """
 
     x: Any
@@ -95,6 +112,7 @@ class TrainingRows:
     encoder: Any
     on_disk: ShuffledSets | None = None
     checkpoint: Checkpoint | None = None
+    everything: TrainingRows | None = None
     target: Any = None
     """The target prior; the classifier sets it."""
     _views: dict[str, UnlabeledSets] = field(default_factory=dict)
@@ -102,6 +120,45 @@ class TrainingRows:
     def __post_init__(self) -> None:
         # Two classes have one logit, and one share that it is compared with.
         self.priors = replace(self.priors, set_priors=self.priors.set_priors.of_positives())
+
+    @classmethod
+    def split(
+        cls,
+        x: Any,
+        set_index: Array,
+        priors: Priors,
+        encoded_by: Callable[[Any], Any],
+        held_out: float,
+        seed: int,
+    ) -> tuple[TrainingRows, Array]:
+        """Hold a share of the rows of each set out to judge by.
+
+        Parameters
+        ----------
+        x, set_index, priors
+            Of all rows.
+        encoded_by : function
+            From rows to their encoder; it sees only those to learn from.
+        held_out : float
+            The share; 0 for none.
+        seed : int
+
+        Returns
+        -------
+        TrainingRows
+            The rows to learn from.
+        array of bool, shape (n,)
+            Which rows are held out.
+        """
+        if not held_out:
+            return cls(x, set_index, priors, encoded_by(x)), np.zeros(len(x), dtype=bool)
+        rng = np.random.default_rng([seed, 7])
+        source = None if isinstance(x, pd.DataFrame) else same_images(x)
+        out = held_out_rows(set_index, held_out, rng, source)
+        encoder = encoded_by(x[~out])
+        everything = cls(x, set_index, priors, encoder) if out.any() else None
+        kept = cls(x[~out], set_index[~out], priors, encoder, everything=everything)
+        return kept, out
 
     @property
     def num_rows(self) -> int:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from unmix import __version__
-from unmix.assess.judge import Judgement
+from unmix.assess.judge import Judgement, diagnose_classifier
 from unmix.learn.estimator import SetClassifier
 from unmix.report.headline import verdict_of
 from unmix.report.number_words import counted, percent, share_words, shortened
@@ -83,7 +83,7 @@ def model_card(clf: SetClassifier, judgement: Judgement) -> str:
 
 def _sets(clf: SetClassifier, judgement: Judgement) -> list[str]:
     """Return a table of the sets, of the first ones if there are many."""
-    diagnosis, several = judgement.diagnosis, len(judgement.classes) > 2
+    diagnosis, several = diagnose_classifier(clf), len(judgement.classes) > 2
     head = [_text(name) for name in judgement.classes] if several else ["share of positives"]
     if not several and tuple(judgement.classes) != ("0", "1"):
         head = [f"share of {_text(judgement.classes[1])}"]
