@@ -295,7 +295,9 @@ def judge(
     """
     held_out = X is not None and len(X) > 0
     logits = clf.logits_at(X, clf.learner_.base_prior) if held_out else None
-    return judge_logits(clf, logits, sets, priors=priors, labels=labels)
+    return judge_logits(
+        clf, logits, sets, priors=priors, labels=labels, then_fitted_to=then_fitted_to
+    )
 
 
 def judge_logits(
@@ -305,6 +307,7 @@ def judge_logits(
     *,
     priors: Priors | None = None,
     labels: Any = None,
+    then_fitted_to: int = 0,
 ) -> Judgement:
     """Do the same by the logits of the held-out rows at the learner's base prior, if any."""
     diagnosis = diagnose_classifier(clf)
