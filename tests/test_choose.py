@@ -11,9 +11,10 @@ from test_estimator import covariate_shift, label_shift
 from test_known_sets import natural_sets
 from unmix import UnmixClassifier
 from unmix.data.sets import UnlabeledSets
-from unmix.learn import choose
-from unmix.learn.choose import ENOUGH_SETS, Gain, score_on_sets
+from unmix.learn import held_out_score
 from unmix.learn.estimator import NotShownWarning
+from unmix.learn.gains import Gain
+from unmix.learn.held_out_score import ENOUGH_SETS, score_on_sets
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Setup, fit_learner
 
@@ -98,9 +99,9 @@ def test_the_strongest_penalty_within_one_error_of_the_best_is_taken():
     # Of four candidates, strongest first, the second is behind the best by less than one error.
     wave = np.tile([1.0, -1.0], 50)
     densities = np.stack([wave, 1.0 + 0.3 * wave, 1.02 + 0 * wave, 0.9 + 0 * wave])
-    assert choose._strongest(densities) == 1
+    assert held_out_score._strongest(densities) == 1
     densities[1] -= 0.1
-    assert choose._strongest(densities) == 2
+    assert held_out_score._strongest(densities) == 2
 
 
 def test_many_sets_are_thinned_by_whole_sets_first():
@@ -153,13 +154,13 @@ def test_where_nothing_beats_the_average_share_the_model_says_hardly_more_than_i
 def test_trees_are_not_tried_where_a_line_shows_that_the_assumption_fails(monkeypatch):
     x, sets, _, priors = natural_sets(tau=0.4, num_sets=40, rows=100)
     tried = []
-    fit = choose.fit_learner
+    fit = held_out_score.fit_learner
 
     def noted(rows, setup, **options):
         tried.append((setup.model, setup.method))
         return fit(rows, setup, **options)
 
-    monkeypatch.setattr(choose, "fit_learner", noted)
+    monkeypatch.setattr(held_out_score, "fit_learner", noted)
     clf = UnmixClassifier(priors, random_state=0).fit(x, sets)
     assert clf.gains_["ssc"].z < -1
     assert ("linear", "ssc") in tried

@@ -12,7 +12,7 @@ from unmix import Priors, UnmixClassifier
 from unmix.cli import main
 from unmix.core.class_shares import ClassShares
 from unmix.errors import InputError
-from unmix.learn import choose, network_models
+from unmix.learn import held_out_score, network_models
 from unmix.learn.models import model_row
 from unmix.report.page import render_report
 
@@ -272,8 +272,8 @@ def test_networks_hide_sets_only_to_choose_or_if_asked(method, hide_sets, fits, 
         counted.append(setup.method)
         return fit_learner(sets, setup, **options)
 
-    fit_learner = choose.fit_learner
-    monkeypatch.setattr(choose, "fit_learner", counting)
+    fit_learner = held_out_score.fit_learner
+    monkeypatch.setattr(held_out_score, "fit_learner", counting)
     x, sets, _ = drawn(SETS, 60)
     clf = UnmixClassifier(
         as_priors(SETS),
@@ -380,7 +380,7 @@ def test_grey_images_are_told_how_a_resnet_takes_them():
 @pytest.mark.parametrize("model", ["linear", "boosting"])
 def test_models_for_tables_send_images_to_networks(model, shape, monkeypatch):
     x, sets, _, priors = images(shape, rows=10)
-    monkeypatch.setattr(choose, "fit_learner", None)  # nothing is trained before it is said
+    monkeypatch.setattr(held_out_score, "fit_learner", None)  # nothing is trained before it is said
     with pytest.raises(InputError, match=r"mlp.*resnet32.*module") as caught:
         UnmixClassifier(priors, model=model, method="ssc").fit(x, sets)
     assert model in str(caught.value)

@@ -21,7 +21,7 @@ from unmix.data.batching import batches_of
 from unmix.data.grouped_priors import find_sets, grouped_priors
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
-from unmix.learn.choose import _Fold
+from unmix.learn.held_out_score import _Fold
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Setup, fit_learner
 

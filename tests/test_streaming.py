@@ -18,8 +18,8 @@ from unmix.data.tables import open_table
 from unmix.errors import InputError
 from unmix.learn import linear_objective, network_size, streaming, table_source, training
 from unmix.learn.checkpoint import Checkpoint
-from unmix.learn.choose import score_on_sets
 from unmix.learn.encoding import TableEncoder, TableSummary
+from unmix.learn.held_out_score import score_on_sets
 from unmix.learn.linear import fit_linear
 from unmix.learn.models import Setup, fit_learner
 from unmix.learn.streaming import StreamedTable, scratch_folder

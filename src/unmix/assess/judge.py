@@ -28,8 +28,8 @@ from unmix.core.groupings import row_copies
 from unmix.data.grouped_priors import GroupedPriors, find_sets
 from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.choose import Gain
 from unmix.learn.estimator import SetClassifier, class_probabilities
+from unmix.learn.gains import Gain
 from unmix.learn.models import move_logits
 
 __all__ = [

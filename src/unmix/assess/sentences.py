@@ -11,8 +11,10 @@ from unmix.assess.diagnose import Diagnosis
 from unmix.assess.evaluate import Evaluation
 from unmix.core.assumptions import Assumption
 from unmix.data.wording import listed
-from unmix.learn.choose import LEAST_SETS, Gain, hides_sets
+from unmix.learn.choose import hides_sets
 from unmix.learn.estimator import SetClassifier
+from unmix.learn.gains import Gain
+from unmix.learn.held_out_score import LEAST_SETS
 
 __all__ = ["rates_hold", "summarise"]
 

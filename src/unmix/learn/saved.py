@@ -32,8 +32,8 @@ from unmix.data.priors import Priors
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import atomic_folder, open_ordinary
-from unmix.learn.choose import Gain
 from unmix.learn.encoding import TableEncoder
+from unmix.learn.gains import Gain
 from unmix.learn.held_out_shares import HeldOutShares
 from unmix.learn.methods import method_named
 from unmix.learn.models import MODELS, Form, Learner, Model, Setup, model_row, saved_row
