@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 
 from unmix.errors import InputError
 from unmix.learn.estimator import SetClassifier
+from unmix.progress import progress_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +77,7 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
         Keep the model that was judged, without the rows held out.
     random_state : int, RandomState or None
     verbose : bool
-        Show a progress bar on a terminal.
+        Show a progress bar for each phase of `fit` on a terminal.
 
     Attributes
     ----------
@@ -153,7 +154,8 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
 
             again = None if self.keep_split else rows.everything
             number = 0 if again is None else again.num_rows
-            self.judgement_ = judge(self, judged.x, judged.sets, then_fitted_to=number)
+            with progress_bar("judging", enabled=self.verbose):
+                self.judgement_ = judge(self, judged.x, judged.sets, then_fitted_to=number)
             if again is not None:
                 self.fit_again(again)
         return self

@@ -6,19 +6,20 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["progress_bar"]
+__all__ = ["Progress", "progress_bar"]
+
+Progress = Callable[[int, int | None, str], None]
+"""(done, total or None, text)."""
 
 
 @contextmanager
-def progress_bar(
-    label: str, *, enabled: bool = True, unit: str = ""
-) -> Iterator[Callable[[int, int | None, str], None]]:
+def progress_bar(label: str, *, enabled: bool = True, unit: str = "") -> Iterator[Progress]:
     """Yield a function (done, total or None, text) that moves a bar on standard error.
 
     Parameters
     ----------
     label : str
-        What is going on.
+        What is going on; the text of a call says how far it is, as in "choosing: fold 2 of 5".
     enabled : bool
         False: no bar, whatever the terminal.
     unit : str
@@ -47,7 +48,12 @@ def progress_bar(
 
     columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
     columns += [Rate()] if unit else []
-    columns += [TextColumn("{task.fields[text]}"), TimeRemainingColumn()]
+    columns += [TimeRemainingColumn()]
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(label, total=None, text="")
-        yield lambda done, total, text: bar.update(task, completed=done, total=total, text=text)
+        task = bar.add_task(label, total=None)
+
+        def move(done: int, total: int | None, text: str) -> None:
+            words = f"{label}: {text}" if text else label
+            bar.update(task, completed=done, total=total, description=words)
+
+        yield move

@@ -225,6 +225,7 @@ def fit(
     from unmix.learn.network_size import check_hidden
     from unmix.learn.saved import refuse_other_folder, write_model
     from unmix.learn.table_source import TableSource
+    from unmix.progress import progress_bar
     from unmix.report.figure_files import write_figures
     from unmix.report.model_card import model_card
     from unmix.report.page import render_report
@@ -267,16 +268,19 @@ def fit(
         with _resumable(source.stream), source.rows(output, settings) as (training, judged):
             clf = SetClassifier(training.priors, **options, verbose=not as_json).fit(training)
             if label_column is not None:
-                clf.audit_ = _audited(clf, rows, set_columns, label_column, priors)
+                with progress_bar("auditing by labels", enabled=not as_json):
+                    clf.audit_ = _audited(clf, rows, set_columns, label_column, priors)
             again = None if keep_split else training.everything
             number = 0 if again is None else again.num_rows
-            judgement = judge(clf, judged.x, judged.sets, then_fitted_to=number)
+            with progress_bar("judging", enabled=not as_json):
+                judgement = judge(clf, judged.x, judged.sets, then_fitted_to=number)
             if again is not None:
                 clf.fit_again(again)
-            write_model(clf, folder, model_card(clf, judgement))
-            if figures is not None:
-                write_figures(judgement, figures, figure_format)
-            (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
+            with progress_bar("writing the report", enabled=not as_json):
+                write_model(clf, folder, model_card(clf, judgement))
+                if figures is not None:
+                    write_figures(judgement, figures, figure_format)
+                (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
     if training.on_disk is not None and model_row(clf.model_).in_memory:
         tell(
             f"note: {clf.model_} trains in memory, on a random sample of {len(training.x):,} of "

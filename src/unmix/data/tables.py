@@ -25,6 +25,7 @@ from unmix.data.parquet_table import ParquetTable, open_parquet
 from unmix.data.row_writer import is_csv, write_rows
 from unmix.data.wording import listed, nearest
 from unmix.errors import InputError
+from unmix.progress import Progress
 
 __all__ = [
     "Table",
@@ -53,6 +54,7 @@ def read_rows(
     columns: Sequence[str] | None = None,
     set_column: str | None = None,
     dtypes: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
     """
     Read a whole table.
@@ -67,6 +69,8 @@ def read_rows(
         The column that says which set a row belongs to: read as text, no cell may be missing.
     columns, dtypes
         As in `scan_rows`.
+    progress
+        A function (rows read, rows or None, text).
 
     Returns
     -------
@@ -80,7 +84,12 @@ def read_rows(
     """
     table = open_table(path)
     types = _types(table, columns, set_column, dtypes or {})
-    batches = list(_checked(table, types, set_column))
+    batches, done = [], 0
+    for batch in _checked(table, types, set_column):
+        batches.append(batch)
+        done += batch.num_rows
+        if progress:
+            progress(done, table.num_rows, "")
     frame: pd.DataFrame = pa.Table.from_batches(batches).to_pandas()
     return frame
 

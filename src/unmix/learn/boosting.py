@@ -27,11 +27,11 @@ from unmix.learn.models import HELD_OUT, Form, Learner, Model, Setup
 from unmix.learn.saved_state import numbers
 from unmix.learn.threads import num_threads, one_thread
 from unmix.learn.tree_text import checked_trees
+from unmix.progress import Progress
 
 __all__ = ["ROWS", "BoostingFit", "BoostingOptions", "fit_boosting"]
 
 Array = np.ndarray[Any, Any]
-Progress = Callable[[int, int, str], None]
 
 # Far below the information of any row that matters; it only keeps sums of Hessians positive.
 LEAST_HESSIAN = 1e-12

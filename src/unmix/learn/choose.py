@@ -13,6 +13,7 @@ from unmix.learn.held_out_shares import HeldOutShares
 from unmix.learn.methods import METHODS, method_named
 from unmix.learn.models import MODELS, Setup, model_row, refuse_method
 from unmix.learn.training_rows import TrainingRows
+from unmix.progress import Progress
 
 if TYPE_CHECKING:
     from torch import nn
@@ -47,6 +48,7 @@ def choose_setup(
     labeled: bool = False,
     hide_sets: bool | None = None,
     seed: int = 0,
+    progress: Progress | None = None,
     **options: Any,
 ) -> tuple[Setup, HeldOutSets]:
     """Return what to fit, and how well the candidates predict sets that they have not seen.
@@ -64,6 +66,7 @@ def choose_setup(
         Whether sets are hidden in turn. If left out, only where something is to be chosen or
         a few more fits cost little.
     seed : int
+    progress : function (fits done, fits at most, text), optional
     **options
         Further fields of the setup.
     """
@@ -84,15 +87,18 @@ def choose_setup(
         for one in _models_for(rows, model, name, only=not _is_auto(method))
     ]
     if labeled:
-        return _by_rows(rows, setups, seed), HeldOutSets()
+        return _by_rows(rows, setups, seed, progress), HeldOutSets()
     if not hides_sets(hide_sets, model, method):
         # Of several methods the first is then taken: the paper's.
-        return _by_rows(rows, [s for s in setups if s.method == wanted[0]], seed), HeldOutSets()
+        first = [s for s in setups if s.method == wanted[0]]
+        return _by_rows(rows, first, seed, progress), HeldOutSets()
     views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
-    found = score_on_sets(views, setups, categorical=rows.encoder.categorical, seed=seed)
+    categories = rows.encoder.categorical
+    found = score_on_sets(views, setups, categorical=categories, seed=seed, progress=progress)
     if not found:
         # Without enough sets to hide any, the paper's assumption is taken.
-        return _by_rows(rows, setups[: len(setups) // len(wanted)], seed), HeldOutSets()
+        first = setups[: len(setups) // len(wanted)]
+        return _by_rows(rows, first, seed, progress), HeldOutSets()
     best = _simplest(found, max(found, key=lambda entry: entry.gain.gain))
     if best.gain.gain <= 0:
         best = _cautious(found, best)
@@ -162,12 +168,15 @@ def _auto_models(rows: TrainingRows, method: str) -> list[str]:
     return tried[:1] if few else tried
 
 
-def _by_rows(rows: TrainingRows, setups: Sequence[Setup], seed: int) -> Setup:
+def _by_rows(
+    rows: TrainingRows, setups: Sequence[Setup], seed: int, progress: Progress | None
+) -> Setup:
     """Return the setup that predicts the set of held-out rows best, where no set can be hidden."""
     if len(setups) < 2:
         return setups[0]
     views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
-    name = best_model(views, setups, categorical=rows.encoder.categorical, seed=seed)
+    categories = rows.encoder.categorical
+    name = best_model(views, setups, categorical=categories, seed=seed, progress=progress)
     return next(setup for setup in setups if setup.model_name == name)
 
 

@@ -130,19 +130,21 @@ class SetClassifier:
             rows, judged = self._rows(X, sets, seed)
         self._refuse_set_feature(rows, sets)
         self._know_priors(rows)
-        setup, held_out = choose_setup(
-            rows,
-            self.model,
-            self.method,
-            labeled=self.set_priors is None,
-            hide_sets=self.hide_sets,
-            seed=seed,
-            l2=self.l2,
-            epochs=self.epochs,
-            hidden=self._hidden(rows),
-            shift=self.shift,
-            flip=self.flip,
-        )
+        with progress_bar("choosing", enabled=self.verbose) as progress:
+            setup, held_out = choose_setup(
+                rows,
+                self.model,
+                self.method,
+                labeled=self.set_priors is None,
+                hide_sets=self.hide_sets,
+                seed=seed,
+                progress=progress,
+                l2=self.l2,
+                epochs=self.epochs,
+                hidden=self._hidden(rows),
+                shift=self.shift,
+                flip=self.flip,
+            )
         self.leave_sets_out_, self.gains_ = held_out.errors, held_out.gains
         self.held_out_shares_ = held_out.shares
         self._warn_if_not_shown()
@@ -175,7 +177,8 @@ class SetClassifier:
     def _learn(self, rows: TrainingRows, setup: Setup, before: Learner | None = None) -> None:
         """Fit to rows, from where a learner of some of them ended, if there is one."""
         row, priors = model_row(setup.model), rows.priors
-        label = f"{setup.model_name} {setup.method}"
+        doing = "fitting" if before is None else "fitting again"
+        label = f"{doing}, {setup.model_name}, {setup.method}"
         errors = self._prior_errors(priors)
         noticed = 0.0 if before is None else before.noticed_error
         with progress_bar(label, enabled=self.verbose, unit=row.unit) as progress:
@@ -192,12 +195,14 @@ class SetClassifier:
         if before is not None:  # what only the fit to a part could see
             self.learner_ = replace(self.learner_, history=before.history, noticed_error=noticed)
         if self.set_priors is not None:
-            self.learner_ = with_resamples(
-                rows.in_memory(row),
-                self.learner_,
-                thinned=rows.on_disk is not None and not row.in_memory,
-                seed=setup.seed,
-            )
+            with progress_bar("resampling", enabled=self.verbose) as progress:
+                self.learner_ = with_resamples(
+                    rows.in_memory(row),
+                    self.learner_,
+                    thinned=rows.on_disk is not None and not row.in_memory,
+                    seed=setup.seed,
+                    progress=progress,
+                )
         self.encoder_ = rows.encoder
         self.groupings_ = priors.columns if isinstance(priors, GroupedPriors) else ()
         self.grouping_of_sets_ = priors.set_priors.grouping

@@ -6,7 +6,7 @@ each candidate, beside the answer "shares scatter about their mean".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,13 +22,12 @@ from unmix.learn.held_out_shares import HeldOutShares
 from unmix.learn.hidden_sets import HiddenSets, set_folds
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Learner, Setup, fit_learner, model_row, move_logits
+from unmix.progress import Progress
 
 __all__ = ["LEAST_SETS", "Scored", "best_model", "score_hidden_sets", "score_on_sets"]
 
 Array = np.ndarray[Any, Any]
 Views = Mapping[str, UnlabeledSets]
-Progress = Callable[[int, int, str], None]
-
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_TRIED = 4  # strengths, before a path may end
 CLEARLY_WORSE = -2.0  # z of the difference to the best, at which it may end before that
@@ -65,6 +64,7 @@ def score_on_sets(
     folds: int = 5,
     max_rows: int = 20_000,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> list[Scored]:
     """Hide sets in turn and score how well each setup predicts their stated shares.
 
@@ -88,6 +88,7 @@ def score_on_sets(
     max_rows : int
         Larger data are thinned to this, or to two million numbers: by whole sets first, then
         inside each set.
+    progress : function (fits done, fits at most, text), optional
 
     Returns
     -------
@@ -102,7 +103,7 @@ def score_on_sets(
         return []
     divided = set_folds(first.set_priors, present, folds, rng)
     hidden_sets = [_Fold(first, hidden) for hidden in divided]
-    return score_hidden_sets(hidden_sets, views, setups, categorical=categorical)
+    return score_hidden_sets(hidden_sets, views, setups, categorical=categorical, progress=progress)
 
 
 def score_hidden_sets(
@@ -111,6 +112,7 @@ def score_hidden_sets(
     setups: Sequence[Setup],
     *,
     categorical: Sequence[int] = (),
+    progress: Progress | None = None,
 ) -> list[Scored]:
     """Score how well each setup predicts the stated shares of sets that are hidden in turn.
 
@@ -119,18 +121,20 @@ def score_hidden_sets(
     hidden_sets : sequence of HiddenSets
         The folds, which know how to fit to the other sets and to predict those they hide.
     views : mapping from a model name to what the folds fit to
-    setups, categorical : as for `score_on_sets`
+    setups, categorical, progress : as for `score_on_sets`
     """
+    told = _Told(progress, setups, len(hidden_sets))
     without_rows, _ = _density([fold.baseline() for fold in hidden_sets], hidden_sets)
     baseline_error = _root_mean_square([fold.pooled for fold in hidden_sets], hidden_sets)
     scored: dict[int, Scored] = {}
     for i in sorted(range(len(setups)), key=lambda i: _cost(setups[i])):
         setup, view = setups[i], views[setups[i].model_name]
+        told.begin(setup)
         if _is_hopeless(setup, list(scored.values())):
             continue
         path = _strengths(setup, view)
         try:
-            tried = _scores_of(path, view, hidden_sets, categorical)
+            tried = _scores_of(path, view, hidden_sets, categorical, told)
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return []
         k = _strongest(np.stack([entry.density for entry in tried]))
@@ -171,6 +175,37 @@ def _is_hopeless(setup: Setup, scored: Sequence[Scored]) -> bool:
     return method.random_sets and effects and any(m.assumption.set_posterior for m in alike)
 
 
+class _Told:
+    """What a bar is told while setups are scored: which one, which fold, how many fits."""
+
+    def __init__(self, progress: Progress | None, setups: Sequence[Setup], folds: int) -> None:
+        self._progress, self._folds = progress, folds
+        self._total = sum(map(self._most_fits, setups))
+        self._before = self._done = 0
+        self._name = ""
+
+    def _most_fits(self, setup: Setup) -> int:
+        """Return how many fits a setup takes if no strength of its penalty is left out."""
+        one = setup.l2 is not None or model_row(setup.model).strength is None
+        return self._folds * (1 if one else len(METHODS[setup.method].strengths))
+
+    def begin(self, setup: Setup) -> None:
+        """Go on to a setup: fits that the last one needed less are not to be waited for."""
+        self._done = self._before
+        self._before += self._most_fits(setup)
+        self._name = f"{setup.model_name}, {setup.method}"
+        self._tell(self._name)
+
+    def fold(self, f: int) -> None:
+        """Begin a fit without the sets of a fold."""
+        self._tell(f"{self._name}, fold {f + 1} of {self._folds}")
+        self._done += 1
+
+    def _tell(self, text: str) -> None:
+        if self._progress:
+            self._progress(self._done, self._total, text)
+
+
 class _Tried(NamedTuple):
     """How well a setup predicts the held-out sets of all folds."""
 
@@ -185,7 +220,11 @@ class _Tried(NamedTuple):
 
 
 def _scores_of(
-    path: Sequence[Setup], view: Any, folds: Sequence[HiddenSets], categorical: Sequence[int]
+    path: Sequence[Setup],
+    view: Any,
+    folds: Sequence[HiddenSets],
+    categorical: Sequence[int],
+    told: _Told,
 ) -> list[_Tried]:
     """Fit each setup of a path to every fold, until two in turn were no better than the best."""
     learners: list[Learner | None] = [None] * len(folds)
@@ -196,6 +235,7 @@ def _scores_of(
         rules, shares, predicted = METHODS[setup.method].residual_rules, [], []
         residuals: list[list[ShareResiduals]] = [[] for _ in rules]
         for f, fold in enumerate(folds):
+            told.fold(f)
             learner = fold.fitted(view, setup, learners[f], categorical)
             of_sets, errors, found = fold.predicted(view, setup, learner)
             learners[f] = learner
@@ -349,13 +389,16 @@ def best_model(
     categorical: Sequence[int] = (),
     max_rows: int = 50_000,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> str:
     """Return the model with the least set log-loss on rows hidden from it (label shift)."""
     rng = np.random.default_rng([seed, 6])
     views = _thinned(views, setups, max_rows, rng)
     out = held_out_rows(views[setups[0].model_name].set_index, 0.25, rng)
-    losses = {}
+    losses: dict[str, float] = {}
     for setup in setups:
+        if progress:
+            progress(len(losses), len(setups), f"{setup.model_name}, {setup.method}")
         view = views[setup.model_name]
         learner = fit_learner(view.rows(~out), setup, categorical=categorical)
         part = view.rows(out)

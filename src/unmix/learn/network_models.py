@@ -31,7 +31,8 @@ from unmix.learn.own_modules import describe_module
 from unmix.learn.recipes import RECIPES, Recipe
 from unmix.learn.saved_state import image_shape
 from unmix.learn.stages import train_in_stages
-from unmix.learn.training import Progress, is_convolutional, logits_of
+from unmix.learn.training import is_convolutional, logits_of
+from unmix.progress import Progress
 
 __all__ = ["ROWS", "NetworkFit"]
 

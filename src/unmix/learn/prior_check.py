@@ -23,7 +23,8 @@ from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import Model, Setup
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import PriorRefiner, refine_with
-from unmix.learn.training import Progress, Trained, logits_of, train
+from unmix.learn.training import Trained, logits_of, train
+from unmix.progress import Progress
 
 __all__ = ["ERRORS", "estimate_prior_error", "noticed_error", "train_checking_priors"]
 

@@ -17,6 +17,7 @@ from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError
 from unmix.learn.methods import method_named
 from unmix.learn.models import Learner, fit_learner, model_row, with_tau
+from unmix.progress import Progress
 
 __all__ = ["with_resamples"]
 
@@ -27,7 +28,14 @@ MOST_ROWS = 20_000  # for each draw; of a larger table each set lends some of it
 LEAST_ROWS = 20  # of a set that is thinned; below it whole sets are left out
 
 
-def with_resamples(sets: UnlabeledSets, learner: Learner, *, thinned: bool, seed: int) -> Learner:
+def with_resamples(
+    sets: UnlabeledSets,
+    learner: Learner,
+    *,
+    thinned: bool,
+    seed: int,
+    progress: Progress | None = None,
+) -> Learner:
     """Return the learner with fits to resampled sets, as many as its model's row asks for.
 
     Parameters
@@ -39,6 +47,7 @@ def with_resamples(sets: UnlabeledSets, learner: Learner, *, thinned: bool, seed
     thinned : bool
         Whether `sets` is only a sample of what the learner was fitted to.
     seed : int
+    progress : function (fits done, fits in all, text), optional
     """
     draws = model_row(learner.setup.model).resamples
     present = np.flatnonzero(sets.set_sizes)
@@ -50,7 +59,9 @@ def with_resamples(sets: UnlabeledSets, learner: Learner, *, thinned: bool, seed
     kept = np.flatnonzero(used.set_sizes)
     stated = replace(used, set_priors=learner.set_priors)
     fits = []
-    for _ in range(draws):
+    for number in range(draws):
+        if progress:
+            progress(number, draws, f"{number + 1} of {draws}")
         try:
             drawn = _drawn(stated, kept, rng)
             fits.append(fit_learner(drawn, learner.setup, start=learner.fit, rough=True).fit)

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,11 +35,11 @@ from unmix.errors import InputError
 from unmix.files import atomic_write_text, hold_lock
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.encoding import TableEncoder, TableSummary
+from unmix.progress import Progress
 
 __all__ = ["StreamedTable", "scratch_folder"]
 
 Array = np.ndarray[Any, Any]
-Progress = Callable[[int, int | None, str], None]
 
 # Of each of the two samples: rows, and bytes as float64.
 MOST_IN_MEMORY = 1_000_000

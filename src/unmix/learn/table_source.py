@@ -122,7 +122,9 @@ class TableSource:
     @contextmanager
     def _in_memory(self) -> Iterator[tuple[TrainingRows, JudgedRows]]:
         """Read all rows at once."""
-        frame = read_rows(self.table, **how_to_read(self.columns, self.set_columns))
+        with progress_bar("reading", enabled=self.verbose, unit="rows") as progress:
+            how = how_to_read(self.columns, self.set_columns)
+            frame = read_rows(self.table, **how, progress=progress)
         frame.index += 1  # messages count rows from 1
         sets = sets_in(frame, self.set_columns)
         frame = frame.drop(columns=list(self.set_columns))

@@ -37,6 +37,7 @@ from unmix.learn.networks import ResNet32
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import RefiningNetwork
 from unmix.learn.state import Saved, TrainingState
+from unmix.progress import Progress
 
 __all__ = [
     "OWN_KEYS",
@@ -51,7 +52,6 @@ __all__ = [
 
 Monitor = Callable[[nn.Module], dict[str, float]]
 Judge = Callable[[nn.Module, UnlabeledSets], float]
-Progress = Callable[[int, int, str], None]
 
 # What the loop itself writes about an epoch whose end is judged by held-out rows.
 OWN_KEYS = ("epoch", "train_risk", "seconds", "held_out_loss")

@@ -27,7 +27,8 @@ from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import Method
 from unmix.learn.recipes import Recipe
-from unmix.learn.training import OWN_KEYS, Monitor, Progress, Trained, logits_of, train
+from unmix.learn.training import OWN_KEYS, Monitor, Trained, logits_of, train
+from unmix.progress import Progress
 
 __all__ = ["Choice", "calibrate", "calibrated_loss", "train_choosing_radius"]
 

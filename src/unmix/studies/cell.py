@@ -29,7 +29,8 @@ from unmix.learn.network_size import WITH_HIDDEN
 from unmix.learn.networks import CONVOLUTIONAL, build_model
 from unmix.learn.recipes import RECIPES, Recipe
 from unmix.learn.stages import train_in_stages
-from unmix.learn.training import Progress, logits_of
+from unmix.learn.training import logits_of
+from unmix.progress import Progress
 from unmix.studies.code_version import code_version
 
 __all__ = ["Cell", "draw_cell", "run_cell"]

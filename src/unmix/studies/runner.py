@@ -24,6 +24,7 @@ from typing import Any
 from unmix.data.benchmarks import dataset_folder, is_present
 from unmix.errors import InputError
 from unmix.plugins import loaded_files
+from unmix.progress import Progress
 from unmix.studies.cell import Cell
 from unmix.studies.grid import cell_title
 from unmix.studies.store import RunStore
@@ -36,7 +37,6 @@ MOST_DEATHS = 5
 WORKER = [sys.executable, "-P", "-m", "unmix.studies.worker"]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
-Progress = Callable[[int, int, str], None]
 Note = Callable[[str], None]
 
 

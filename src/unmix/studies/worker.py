@@ -66,11 +66,11 @@ def _run(cell: Cell, number: int, store: RunStore, data_folder: str | None) -> N
 
     told = 0.0
 
-    def progress(done: int, total: int, text: str) -> None:
+    def progress(done: int, total: int | None, text: str) -> None:
         nonlocal told
         if time.monotonic() - told > TELL_EVERY:
             told = time.monotonic()
-            _tell(cell=number, share=done / total, text=text)
+            _tell(cell=number, share=done / (total or 1), text=text)
 
     _tell(cell=number, share=0.0, text="")
     resume = store.checkpoint_folder(cell, torch.get_num_threads())
