@@ -17,7 +17,18 @@ from unmix.learn.methods import METHODS
 from unmix.learn.models import MODELS, MODULE
 
 ROOT = Path(unmix.__file__).parent
-ROOMS = ["core", "data", "learn", "deploy", "assess", "studies", "report", "classifier", "cli"]
+ROOMS = [
+    "core",
+    "data",
+    "learn",
+    "engines",  # carry calls of learn to workers; who starts a fit chooses one
+    "deploy",
+    "assess",
+    "studies",
+    "report",
+    "classifier",
+    "cli",
+]
 FOUNDATION = ["errors", "files", "leftovers", "optional", "plugins", "progress"]  # know no room
 
 

@@ -16,12 +16,14 @@ import re
 import secrets
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 
-__all__ = ["remove_leftovers", "temporary_path"]
+__all__ = ["TemporaryFolder", "remove_leftovers", "short_folder", "temporary_path"]
 
 _NAME = re.compile(r"\..*\.unmix-([0-9a-f]{8})-([0-9]+)-([0-9a-f]{12})-[0-9a-f]{8}\.tmp(\.[^.]+)?")
 UNKNOWN = "0" * 12
+_SHORT = 12  # bytes of the path of a folder with sockets, of which 107 are allowed
 _STEM_BYTES = 100  # of a name; file systems allow 255 in all
 
 
@@ -30,6 +32,36 @@ def temporary_path(target: Path) -> Path:
     stem = target.stem.encode("utf-8", "surrogateescape")[:_STEM_BYTES].decode("utf-8", "ignore")
     owner = f"{_machine()}-{os.getpid()}-{_started(os.getpid())}"
     return target.with_name(f".{stem}.unmix-{owner}-{secrets.token_hex(4)}.tmp{target.suffix}")
+
+
+class TemporaryFolder:
+    """A folder for as long as somebody wants it. Made by `short_folder`."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+
+    def cleanup(self) -> None:
+        """Remove it with all that is in it."""
+        shutil.rmtree(self.name, ignore_errors=True)
+
+
+def short_folder(name: str) -> TemporaryFolder:
+    """Make a folder for temporary files with so short a path that sockets can lie in it.
+
+    Those that dead processes left under the same name are removed.
+    """
+    place = Path(tempfile.gettempdir())
+    if len(str(place)) > _SHORT and os.path.isdir("/tmp"):
+        place = Path("/tmp")
+    start = f"{name}-{_machine()}-"
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(place):
+            owner = entry.name.removeprefix(start).partition("-")[0]
+            if entry.name.startswith(start) and owner.isdigit() and _is_dead(int(owner)):
+                shutil.rmtree(entry.path, ignore_errors=True)
+    path = place / f"{start}{os.getpid()}-{secrets.token_hex(2)}"
+    path.mkdir(mode=0o700)
+    return TemporaryFolder(path)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -50,17 +82,26 @@ def _is_left(name: str) -> bool:
     found = _NAME.fullmatch(name)
     if found is None or found[1] != _machine():
         return False
-    if os.name != "posix":  # elsewhere the signal 0 interrupts a process
+    if _is_dead(int(found[2])):
+        return True
+    if os.name != "posix":
+        return False
+    # A later process may have the number of a dead one.
+    started = _started(int(found[2]))
+    return started not in (found[3], UNKNOWN)
+
+
+def _is_dead(process: int) -> bool:
+    """Say whether there is no process of this number; elsewhere than on POSIX nobody knows."""
+    if os.name != "posix":  # there the signal 0 interrupts a process
         return False
     try:
-        os.kill(int(found[2]), 0)  # sends nothing
+        os.kill(process, 0)  # sends nothing
     except (ProcessLookupError, OverflowError):
         return True
     except OSError:  # another user's
         pass
-    # A later process may have the number of a dead one.
-    started = _started(int(found[2]))
-    return started not in (found[3], UNKNOWN)
+    return False
 
 
 @functools.lru_cache(1)

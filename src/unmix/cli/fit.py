@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unmix.cli.engine_options import engine_of, engine_option, timeout_option, workers_option
 from unmix.cli.group import (
     exit_code_of,
     fail,
@@ -175,6 +176,9 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
     default=None,
     help="Read Parquet in pieces, or all at once. Default: large tables in pieces.",
 )
+@engine_option
+@workers_option
+@timeout_option
 @click.option("--overwrite", is_flag=True, help="Replace an existing model.")
 @figures_option
 @figure_format_option
@@ -198,6 +202,9 @@ def fit(
     keep_split: bool,
     allow_unused_priors: bool,
     stream: bool | None,
+    engine: str | None,
+    workers: int | None,
+    timeout: float | None,
     overwrite: bool,
     figures: str | None,
     figure_format: str,
@@ -213,7 +220,9 @@ def fit(
     of the model that was judged. A table that is read in pieces keeps the split.
 
     Large Parquet files are read in pieces and shuffled on disk beside the folder, in constant
-    memory. If interrupted, the same command resumes where it stopped.
+    memory. If interrupted, the same command resumes where it stopped. With --engine ray the files
+    of ROWS are read by workers, on this machine or on many, that only send sums; the model is the
+    same, bit by bit, whatever their number.
     """
     from unmix.assess.estimates import plain
     from unmix.assess.judge import judge
@@ -221,7 +230,7 @@ def fit(
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
     from unmix.learn.estimator import NotShownWarning, SetClassifier
-    from unmix.learn.models import model_row
+    from unmix.learn.models import by_sums, model_row
     from unmix.learn.network_size import check_hidden
     from unmix.learn.saved import refuse_other_folder, write_model
     from unmix.learn.table_source import TableSource
@@ -233,9 +242,12 @@ def fit(
     # Before anything is read.
     check_choice(model, method)
     check_hidden(hidden, model)
+    if engine is not None:
+        model = by_sums(model, engine)
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
     with (
         atomic_folder(output, overwrite=overwrite, refuse=refuse_other_folder) as folder,
+        engine_of(engine, workers, timeout) as carrier,
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always", NotShownWarning)
@@ -252,6 +264,7 @@ def fit(
             seed=seed,
             stream=stream,
             verbose=not as_json,
+            engine=carrier,
         )
         options: dict[str, Any] = {
             "target_prior": target_of(target_prior, priors.classes or (0, 1)),

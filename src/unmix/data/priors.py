@@ -257,10 +257,13 @@ class UnratedRows:
     ----------
     priors
         With the sets that were named without a rate.
+    whole
+        Whether it sees all rows: then none with a rate is a mistake.
     """
 
-    def __init__(self, priors: Priors) -> None:
+    def __init__(self, priors: Priors, *, whole: bool = True) -> None:
         self._priors = priors
+        self._whole = whole
         self._unrated = frozenset(priors.unrated)
         self.rows = 0
         self.total = 0
@@ -286,12 +289,22 @@ class UnratedRows:
         kept[without] = False
         rated: NDArray[np.bool_] = kept[codes]
         self.rows += len(codes) - int(rated.sum())
-        if not rated.any() and len(without) == len(found) and self.rows == self.total:
-            raise InputError(
-                f"no row has a set with a rate in {priors.source}; the rows have the sets "
-                f"{listed(found)}."
-            )
+        if self._whole and not rated.any() and len(without) == len(found):
+            self.refuse_none()
         return rated
+
+    def join(self, other: "UnratedRows") -> None:
+        """Add what was counted among other rows."""
+        self.rows, self.total = self.rows + other.rows, self.total + other.total
+        self.sets |= other.sets
+
+    def refuse_none(self) -> None:
+        """Raise InputError if no row so far has a rate."""
+        if self.rows and self.rows == self.total:
+            raise InputError(
+                f"no row has a set with a rate in {self._priors.source}; the rows have the sets "
+                f"{listed(list(self.sets))}."
+            )
 
     def __str__(self) -> str:
         count = len(self.sets)

@@ -119,7 +119,7 @@ class SeenColumn:
         self.forgotten = False
         self.repeated = False
         self.declared = False
-        self.rising, self.last = True, -np.inf
+        self.rising, self.first, self.last = True, -np.inf, -np.inf
 
     def add(self, series: pd.Series[Any]) -> None:
         """Look at further rows."""
@@ -128,6 +128,25 @@ class SeenColumn:
             self._add_numbers(column_numbers(series, self.name))
         else:
             self._add_words(series)
+
+    def take_in(self, other: SeenColumn) -> None:
+        """Add what was seen of later rows."""
+        self.missing |= other.missing
+        self.declared |= other.declared
+        self.forgotten |= other.forgotten
+        self._join_numbers(other)
+        self.repeated |= other.repeated or any(word in self.words for word in other.words)
+        self.words.update(other.words)
+        self._forget_rare()
+
+    def _join_numbers(self, other: SeenColumn) -> None:
+        if not other.count:
+            return
+        self.rising = self.rising and other.rising and (not self.count or other.first > self.last)
+        self.first = self.first if self.count else other.first
+        self.last = other.last
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.join(other.count, other.mean, other.variance)
 
     @property
     def names_rows(self) -> str:
@@ -176,6 +195,8 @@ class SeenColumn:
             steps = np.diff(values, prepend=self.last)
             self.rising = bool((steps > 0).all() and (values == np.floor(values)).all())
             self.last = float(values[-1])
+        if not self.count:
+            self.first = float(values[0])
         self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
         self.join(len(values), float(values.mean()), float(values.var()))
 
@@ -190,10 +211,14 @@ class SeenColumn:
         self.variance = (1 - share) * self.variance + share * variance + between
         self.mean += share * step
 
-    def _add_words(self, series: pd.Series[Any]) -> None:
+    def _forget_rare(self) -> None:
+        """Keep memory bounded."""
         if len(self.words) > MOST_WORDS:
             self.words = Counter(dict(self.words.most_common(MOST_WORDS // 2)))
             self.forgotten = True
+
+    def _add_words(self, series: pd.Series[Any]) -> None:
+        self._forget_rare()
         codes, uniques = pd.factorize(series)
         self.missing |= bool((codes < 0).any())
         self.repeated |= len(uniques) < int((codes >= 0).sum())

@@ -81,6 +81,12 @@ class TableSummary:
         if words and not isinstance(frame, pd.DataFrame):
             raise InputError(f"column {words[0]!r} of the array holds text; give a DataFrame")
 
+    def take_in(self, other: TableSummary) -> None:
+        """Add what was learned of later rows."""
+        self._by_name &= other._by_name
+        for name, column in other._seen.items():
+            self._seen.setdefault(name, SeenColumn(name)).take_in(column)
+
     def encoder(self) -> TableEncoder:
         """Return the encoder of such tables, or say that no column tells rows apart."""
         summaries = [column.summary() for column in self._seen.values()]

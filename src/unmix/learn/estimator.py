@@ -130,6 +130,7 @@ class SetClassifier:
             rows, judged = self._rows(X, sets, seed)
         self._refuse_set_feature(rows, sets)
         self._know_priors(rows)
+        rows.refuse(self.method, rows.priors.standard_errors)
         with progress_bar("choosing", enabled=self.verbose) as progress:
             setup, held_out = choose_setup(
                 rows,

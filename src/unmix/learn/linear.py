@@ -505,6 +505,7 @@ ROWS = {
         _load,
         _refuse,
         in_auto=True,
+        by_sums=True,
         strength=_strength,
         cheap=True,
         resamples=20,

@@ -20,6 +20,7 @@ from unmix.data.shuffled import ShuffledSets
 from unmix.data.wording import nearest
 from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method, method_named
+from unmix.learn.sets_in_parts import SetsInParts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -31,6 +32,7 @@ __all__ = [
     "Learner",
     "Model",
     "Setup",
+    "by_sums",
     "fit_learner",
     "model_row",
     "move_logits",
@@ -93,6 +95,8 @@ class Model:
     """The file of its weights in a saved model."""
     in_memory: bool = False
     """Whether it needs all rows in memory; others also learn from rows on disk."""
+    by_sums: bool = False
+    """Whether it learns from rows that are only asked for sums (`unmix.learn.sums`)."""
     tables: bool = True
     """Whether rows may be those of a table."""
     images: bool = False
@@ -193,6 +197,19 @@ def saved_row(name: str) -> Model:
     return model_row(name)
 
 
+def by_sums(model: str | nn.Module, engine: str) -> str:
+    """Return the model that learns from sums over parts for 'auto'; refuse one that cannot."""
+    able = [name for name in MODELS if model_row(name).by_sums]
+    if isinstance(model, str) and model == "auto":
+        return able[0]
+    row = model_row(model)
+    if not row.by_sums:
+        raise InputError(
+            f"model {row.name} is not available with --engine {engine}; use {' or '.join(able)}"
+        )
+    return row.name
+
+
 def refuse_method(model: str | nn.Module, method: str) -> None:
     """Raise InputError if a model cannot learn by a method."""
     row, wanted = model_row(model), method_named(method)
@@ -210,7 +227,7 @@ def refuse_method(model: str | nn.Module, method: str) -> None:
 
 
 def fit_learner(
-    sets: UnlabeledSets | ShuffledSets,
+    sets: UnlabeledSets | ShuffledSets | SetsInParts,
     setup: Setup,
     *,
     check_priors: bool = False,

@@ -37,7 +37,7 @@ from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.progress import Progress
 
-__all__ = ["StreamedTable", "scratch_folder"]
+__all__ = ["RowKeeper", "StreamedTable", "scratch_folder"]
 
 Array = np.ndarray[Any, Any]
 
@@ -165,7 +165,7 @@ class StreamedTable:
     def prepare(self) -> None:
         """Make the two passes over the table, as far as they were not made before."""
         self.scratch.mkdir(exist_ok=True)
-        if not self._statistics_file.exists():
+        if not self.statistics_file.exists():
             self._summarise()
         if scattered_parts(self.scratch) is None:
             self._scatter()
@@ -183,19 +183,19 @@ class StreamedTable:
     @cached_property
     def encoder(self) -> TableEncoder:
         """How the columns become numbers, from all training rows."""
-        return TableEncoder.from_dict(self._statistics["encoder"])
+        return TableEncoder.from_dict(self.statistics["encoder"])
 
     @cached_property
     def used_priors(self) -> Priors:
         """The priors of the sets that have rows."""
         ids = self.priors.set_ids
-        used = self.priors.keep([ids[j] for j in self._statistics["used"]])
-        return used.resolved(self._statistics["all_sizes"])
+        used = self.priors.keep([ids[j] for j in self.statistics["used"]])
+        return used.resolved(self.statistics["all_sizes"])
 
     @property
     def left_out(self) -> str:
         """What there is to say of rows whose sets have no rate; empty if there are none."""
-        return str(self._statistics["left_out"])
+        return str(self.statistics["left_out"])
 
     @property
     def rows(self) -> ShuffledSets:
@@ -208,7 +208,7 @@ class StreamedTable:
             self.scratch,
             parts,
             len(self.encoder.feature_names),
-            np.array(self._statistics["sizes"]),
+            np.array(self.statistics["sizes"]),
             priors.set_priors,
             None,
             priors.set_ids,
@@ -236,12 +236,14 @@ class StreamedTable:
         return self.table.num_rows or 0  # only tables that know it come here
 
     @property
-    def _statistics_file(self) -> Path:
+    def statistics_file(self) -> Path:
+        """What the first pass found, as JSON."""
         return self.scratch / "statistics.json"
 
     @cached_property
-    def _statistics(self) -> dict[str, Any]:
-        statistics: dict[str, Any] = json.loads(self._statistics_file.read_text())
+    def statistics(self) -> dict[str, Any]:
+        """What the first pass found."""
+        statistics: dict[str, Any] = json.loads(self.statistics_file.read_text())
         return statistics
 
     def _read(self, path: Path) -> pd.DataFrame:
@@ -272,7 +274,7 @@ class StreamedTable:
         all_sizes, others = sizes.copy(), UnratedRows(self.priors)
         for frame, set_index, chance in self._blocks("reading, 1 of 2", others):
             all_sizes += set_rows(set_index, len(self.priors))
-            kept = chance >= self._judged_share
+            kept = chance >= self.judged_share
             has_rows |= set_rows(set_index, len(self.priors)) > 0
             sizes += set_rows(set_index[kept], len(self.priors))
             if kept.any():
@@ -289,20 +291,20 @@ class StreamedTable:
             "all_sizes": all_sizes[has_rows].tolist(),
             "left_out": str(others) if others.rows else "",
         }
-        atomic_write_text(self._statistics_file, json.dumps(statistics))
+        atomic_write_text(self.statistics_file, json.dumps(statistics))
 
     def _scatter(self) -> None:
         """Write the shuffled parts and the two samples."""
         features = len(self.encoder.feature_names)
         self._require_space(4 * self.num_rows * (features + 1))
         position = np.full(len(self.priors) + 1, -1)  # the last for rows without a set
-        position[self._statistics["used"]] = np.arange(len(self._statistics["used"]))
-        sample_end = self._judged_share + self._sample_share
+        position[self.statistics["used"]] = np.arange(len(self.statistics["used"]))
+        sample_end = self.judged_share + self.sample_share
 
         def kept_rows() -> Iterator[tuple[Array, Array]]:
             others = UnratedRows(self.priors)
             for frame, set_index, chance in self._blocks("reading, 2 of 2", others):
-                out = chance < self._judged_share
+                out = chance < self.judged_share
                 judged.write(frame[out])
                 sample.write(frame[~out & (chance < sample_end)])
                 with naming(self.path):
@@ -311,20 +313,21 @@ class StreamedTable:
 
         parts = number_of_parts(self.num_rows, features)
         with (
-            _Keeper(self.scratch / "judged.parquet") as judged,
-            _Keeper(self.scratch / "sample.parquet") as sample,
+            RowKeeper(self.scratch / "judged.parquet") as judged,
+            RowKeeper(self.scratch / "sample.parquet") as sample,
         ):
             scatter_rows(self.scratch, kept_rows(), parts, np.random.default_rng([self.seed, 9]))
 
     @property
-    def _sample_share(self) -> float:
+    def sample_share(self) -> float:
         """The share of the rows that may be held in memory as they are."""
         rows = min(MOST_IN_MEMORY, SAMPLE_BYTES // (8 * len(self.columns)))
         return rows / self.num_rows
 
     @property
-    def _judged_share(self) -> float:
-        return min(self.held_out, self._sample_share)
+    def judged_share(self) -> float:
+        """The share of the rows to judge by, which are held in memory."""
+        return min(self.held_out, self.sample_share)
 
     def _require_space(self, wanted: int) -> None:
         """Refuse to start what the disk cannot hold."""
@@ -336,14 +339,14 @@ class StreamedTable:
             )
 
 
-class _Keeper:
+class RowKeeper:
     """Writes rows to a Parquet file as they come; no file if there are none."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: Any = None
 
-    def __enter__(self) -> _Keeper:
+    def __enter__(self) -> RowKeeper:
         self._path.unlink(missing_ok=True)
         return self
 

@@ -6,18 +6,19 @@ classifier to them need not know which. The table is opened once and its set ids
 
 from __future__ import annotations
 
+import hashlib
 import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from unmix.core.groupings import set_rows
-from unmix.data.addresses import file_identity
+from unmix.data.addresses import file_identity, is_remote
 from unmix.data.grouped_priors import find_sets, how_to_read, sets_in, sources_of
 from unmix.data.priors import Priors, UnratedRows, UnratedWarning
 from unmix.data.tables import Rows, Table, naming, open_table, read_rows, require_column
@@ -25,6 +26,9 @@ from unmix.errors import InputError
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.training_rows import JudgedRows, TrainingRows
 from unmix.progress import progress_bar
+
+if TYPE_CHECKING:
+    from unmix.learn.part_files import Engine
 
 __all__ = ["TableSource"]
 
@@ -53,6 +57,8 @@ class TableSource:
     seed: int
     stream: bool
     verbose: bool
+    engine: Engine | None = None
+    """Whose workers read the rows, file by file; None: this process."""
 
     @classmethod
     def open(
@@ -67,6 +73,7 @@ class TableSource:
         seed: int = 0,
         stream: bool | None = None,
         verbose: bool = False,
+        engine: Engine | None = None,
     ) -> TableSource:
         """Open a table and decide how it is read.
 
@@ -78,7 +85,7 @@ class TableSource:
         priors : Priors
         drop : sequence of str
             Columns to leave out.
-        allow_unused, held_out, seed, verbose
+        allow_unused, held_out, seed, verbose, engine
             As the attributes.
         stream : bool, optional
             Read it in pieces; by its size if left out. Parquet only.
@@ -96,10 +103,24 @@ class TableSource:
             raise InputError(
                 f"--stream reads Parquet only; convert {table.path} or leave --stream out"
             )
+        if engine is not None and not table.num_rows:
+            raise InputError(
+                f"--engine {engine.name} reads Parquet only; convert {table.path}, or leave "
+                "--engine out"
+            )
         if stream is None:
             stream = not fits_in_memory(table, columns)
         return cls(
-            table, set_columns, columns, priors, allow_unused, held_out, seed, stream, verbose
+            table,
+            set_columns,
+            columns,
+            priors,
+            allow_unused,
+            held_out,
+            seed,
+            stream or engine is not None,
+            verbose,
+            engine,
         )
 
     @contextmanager
@@ -152,12 +173,15 @@ class TableSource:
         self, output: str | os.PathLike[str], settings: dict[str, Any]
     ) -> Iterator[tuple[TrainingRows, JudgedRows]]:
         """Do the same in constant memory, resuming what an interrupted run left behind."""
+        from unmix.learn.parted_table import PartedTable
         from unmix.learn.streaming import StreamedTable, scratch_folder
 
         run = settings | {
             "rows": [file_identity(path) for path in self.table.files],
-            "priors": [file_identity(source) for source in sources_of(self.priors)],
+            "priors": [_identity(source, self.priors) for source in sources_of(self.priors)],
             "table": [self.columns, self.set_columns, self.allow_unused, self.held_out],
+            # The engine is not among these: all come to the same result.
+            "parts": self.engine is not None,
             # Another version may encode or train otherwise: then nothing is taken up.
             "versions": {name: version(name) for name in ("unmix", "torch", "numpy", "pandas")},
         }
@@ -174,7 +198,8 @@ class TableSource:
                     scratch,
                     progress,
                 )
-                streamed.prepare()
+                parted = None if self.engine is None else PartedTable(streamed, self.engine)
+                (parted or streamed).prepare()
             if streamed.left_out:
                 warnings.warn(streamed.left_out, UnratedWarning, stacklevel=4)
             sample, judged = streamed.sample(), streamed.judged()
@@ -189,11 +214,19 @@ class TableSource:
                         set_index,
                         used,
                         streamed.encoder,
-                        streamed.rows,
+                        parted.rows(sample, set_index) if parted else streamed.rows,
                         streamed.checkpoint,
                     ),
                     JudgedRows(judged, sets),
                 )
+
+
+def _identity(source: str, priors: Priors) -> list[Any]:
+    """Return what tells priors from others: their file, or where there is none what they say."""
+    if is_remote(source) or os.path.exists(source):
+        return file_identity(source)
+    said = (priors.set_ids, priors.set_priors.matrix.tolist(), priors.standard_errors)
+    return [source, hashlib.sha256(repr(said).encode()).hexdigest()]
 
 
 @contextmanager

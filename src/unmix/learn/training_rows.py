@@ -20,7 +20,9 @@ from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
+from unmix.learn.methods import METHODS
 from unmix.learn.models import Model
+from unmix.learn.sets_in_parts import SetsInParts, asked_criterion
 
 if TYPE_CHECKING:
     from unmix.learn.checkpoint import Checkpoint
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ImageEncoder", "JudgedRows", "TrainingRows", "same_images"]
 
 Array = np.ndarray[Any, Any]
+Sets = UnlabeledSets | ShuffledSets | SetsInParts
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class TrainingRows:
     priors : Priors
         Of all sets.
     encoder : TableEncoder or ImageEncoder
-    on_disk : ShuffledSets, optional
+    on_disk : ShuffledSets or SetsInParts, optional
         All rows as `encoder.matrix` makes them, if `x` is only a sample of them.
     checkpoint : Checkpoint, optional
         With it a fit that was killed resumes where it stopped.
@@ -110,7 +113,7 @@ class TrainingRows:
     set_index: Array
     priors: Priors
     encoder: Any
-    on_disk: ShuffledSets | None = None
+    on_disk: ShuffledSets | SetsInParts | None = None
     checkpoint: Checkpoint | None = None
     everything: TrainingRows | None = None
     target: Any = None
@@ -182,6 +185,16 @@ class TrainingRows:
         """What all rows and their sets define."""
         return Transition(self.priors.set_priors, self.set_sizes, self.target)
 
+    def refuse(self, method: str, errors: Array | None) -> None:
+        """Raise InputError if rows that are only asked for sums cannot be learned from by a method.
+
+        Before anything is chosen, which takes long; 'auto' is no method yet.
+        """
+        if method in METHODS and isinstance(self.on_disk, SetsInParts):
+            sets = replace(self.on_disk, set_priors=self.priors.set_priors)
+            certain = np.zeros(len(self.priors))
+            asked_criterion(METHODS[method], sets, certain if errors is None else errors)
+
     def in_memory(self, model: Model) -> UnlabeledSets:
         """Return the rows in memory as a model takes them."""
         if model.view not in self._views:
@@ -193,7 +206,7 @@ class TrainingRows:
             )
         return self._views[model.view]
 
-    def all(self, model: Model) -> UnlabeledSets | ShuffledSets:
+    def all(self, model: Model) -> Sets:
         """Return all rows as a model takes them; a sample if it needs them in memory."""
         if self.on_disk is None or model.in_memory:
             return self.in_memory(model)

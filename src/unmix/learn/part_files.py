@@ -1,0 +1,222 @@
+"""A table in many Parquet files, of which workers read one each: what a worker does with its files.
+
+Every file is a part. A worker summarises its files, keeps their rows encoded in memory as far as
+they fit, and answers questions about them (`learn.sums`). What it does is a function of the file
+alone, so that it does not matter which worker does it, when, or how often. Engines carry the calls;
+they are not known here, and neither is torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from unmix.core.groupings import set_rows
+from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
+from unmix.data.joined_tables import JoinedTables
+from unmix.data.priors import Priors, UnratedRows
+from unmix.data.tables import Table, naming, scan_rows
+from unmix.learn.encoding import TableEncoder, TableSummary
+from unmix.learn.sums import FloatArray, IntArray, Question, answer
+
+__all__ = ["Engine", "FileParts", "FilePlan", "FileWorker", "Known", "PartSummary", "one_by_one"]
+
+Array = np.ndarray[Any, Any]
+Done = Callable[[int], None]
+
+MEMORY = 2_000_000_000  # bytes of encoded rows that a worker keeps
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """What every worker knows from the start."""
+
+    tables: tuple[Table, ...]
+    """One for each file; a file is a part."""
+    columns: tuple[str, ...]
+    """The features."""
+    set_columns: tuple[str, ...]
+    types: dict[str, str]
+    """What each feature is read as: the same in all files."""
+    priors: Priors
+    """Of all sets."""
+    judged_share: float
+    """Of the rows that are held out to judge by."""
+    sample_share: float
+    """Of the rows that whoever asks wants to see."""
+    seed: int
+
+
+@dataclass(frozen=True)
+class PartSummary:
+    """What one part tells before a fit."""
+
+    columns: TableSummary
+    """Of the training rows."""
+    rows: int
+    """Training rows."""
+    sizes: IntArray
+    """Training rows of each set (m,), for all priors."""
+    all_sizes: IntArray
+    """All rows of each set."""
+    others: UnratedRows
+    judged: pd.DataFrame
+    """Held-out rows with their sets."""
+    sample: pd.DataFrame
+    """Some of the training rows with their sets."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What was learned of all parts and every worker must know to encode its rows."""
+
+    encoder: TableEncoder
+    position: IntArray
+    """The number of each prior among the sets that have rows; -1 where there are none."""
+
+
+class FileWorker:
+    """What a worker does: in this process, or as an actor of an engine.
+
+    Parameters
+    ----------
+    plan : FilePlan
+    memory : int
+        Bytes of encoded rows to keep; of a file that does not fit they are encoded each time.
+    """
+
+    def __init__(self, plan: FilePlan, memory: int = MEMORY) -> None:
+        self.plan, self._memory = plan, memory
+        self._kept: dict[int, tuple[Array, Array]] = {}
+        self._known: Known | None = None
+
+    def summarise(self, part: int) -> PartSummary:
+        """Look at all rows of a part once."""
+        plan, priors = self.plan, self.plan.priors
+        summary, others = TableSummary(), UnratedRows(priors, whole=False)
+        sizes = np.zeros(len(priors), dtype=np.int64)
+        all_sizes, rows, judged, sample = sizes.copy(), 0, [], []
+        end = plan.judged_share + plan.sample_share
+        for frame, set_index, chance in self._blocks(part, others):
+            all_sizes += set_rows(set_index, len(priors))
+            kept = chance >= plan.judged_share
+            rows += int(kept.sum())
+            sizes += set_rows(set_index[kept], len(priors))
+            if kept.any():
+                with naming(plan.tables[part]):
+                    summary.add(frame.loc[kept, list(plan.columns)])
+            judged.append(frame[~kept])
+            sample.append(frame[kept & (chance < end)])
+        beside = _joined(judged), _joined(sample)
+        return PartSummary(summary, rows, sizes, all_sizes, others, *beside)
+
+    def check(self, part: int, known: Known) -> int:
+        """Encode the rows of a part, held-out ones too, and return how many are for training."""
+        return len(self._rows(part, known)[0])
+
+    def answer(self, part: int, known: Known, question: Question, point: FloatArray) -> FloatArray:
+        """Return what the training rows of a part answer."""
+        x, set_index = self._rows(part, known)
+        return answer(x, set_index, question, point)
+
+    def _rows(self, part: int, known: Known) -> tuple[Array, Array]:
+        """Return the encoded training rows of a part and their sets, from memory if they fit."""
+        if self._known is not known:
+            self._kept, self._known = {}, known
+        if part not in self._kept:
+            found = self._encoded(part, known)
+            used = sum(x.nbytes + index.nbytes for x, index in self._kept.values())
+            if used + found[0].nbytes + found[1].nbytes > self._memory:
+                return found
+            self._kept[part] = found
+        return self._kept[part]
+
+    def _encoded(self, part: int, known: Known) -> tuple[Array, Array]:
+        """Read and encode a part."""
+        position = np.append(known.position, -1)  # the last for rows without a set
+        d, xs, indices = len(known.encoder.feature_names), [], []
+        others = UnratedRows(self.plan.priors, whole=False)
+        for frame, set_index, chance in self._blocks(part, others):
+            with naming(self.plan.tables[part]):
+                x = known.encoder.matrix(frame)  # held-out rows too must be fit for use
+            kept = chance >= self.plan.judged_share
+            xs.append(x[kept])
+            indices.append(position[set_index[kept]])
+        if not xs:
+            return np.empty((0, d), np.float32), np.empty(0, np.int64)
+        return np.concatenate(xs), np.concatenate(indices)
+
+    def _blocks(
+        self, part: int, others: UnratedRows
+    ) -> Iterator[tuple[pd.DataFrame, Array, Array]]:
+        """Yield blocks of rows, the set of each row, and a random number of its own in [0, 1)."""
+        plan = self.plan
+        if plan.tables[part].num_rows == 0:
+            return
+        rng = np.random.default_rng([plan.seed, 8, part])
+        how = how_to_read(plan.columns, plan.set_columns, plan.types)
+        for frame in scan_rows(plan.tables[part], **how):
+            frame.index += 1  # messages count rows from 1
+            rated = others.rated(sets_in(frame, plan.set_columns))
+            if rated is not None:
+                frame = frame[rated]
+            if not len(frame):
+                continue
+            set_index, _ = find_sets(sets_in(frame, plan.set_columns), plan.priors, unused="keep")
+            yield frame, set_index, rng.random(len(frame))
+
+
+class Engine(Protocol):
+    """Who carries calls to workers: in this process, or on many machines."""
+
+    name: str
+
+    def start(self, plan: FilePlan) -> None:
+        """Have workers for the files of a plan."""
+
+    def each(
+        self, work: str, num_parts: int, *arguments: Any, done: Done = lambda part: None
+    ) -> list[Any]:
+        """Return what the method `work` of `FileWorker` says of every part, in their order.
+
+        Arguments may be large and the same in many calls, so that workers should keep them, all
+        but arrays. `done` is called with each part as it is finished, in any order.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class FileParts:
+    """`unmix.learn.sums.Parts` that an engine asks."""
+
+    engine: Engine
+    known: Known
+    part_sets: Sequence[IntArray]
+    part_rows: Sequence[int]
+    num_features: int
+
+    def ask(
+        self, question: Question, point: FloatArray, answered: Done = lambda part: None
+    ) -> list[FloatArray]:
+        """Return the answer of every part, in the order of the parts."""
+        parts = len(self.part_rows)
+        return self.engine.each("answer", parts, self.known, question, point, done=answered)
+
+
+def one_by_one(table: Table) -> tuple[Table, ...]:
+    """Return each file of a table as a table of the same columns."""
+    if not isinstance(table, JoinedTables):
+        return (table,)
+    return tuple(
+        replace(table, path=part.path, parts=(part,), partitions=(folders,), _starts=[])
+        for part, folders in zip(table.parts, table.partitions, strict=True)
+    )
+
+
+def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return frames as one, without those that have no rows if any have."""
+    filled = [frame for frame in frames if len(frame)] or list(frames[:1])
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
