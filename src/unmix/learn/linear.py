@@ -109,6 +109,16 @@ class LinearFit:
         ]
         return replace(self, weights=centre[0], bias=np.asarray(centre[1]), resampled=tuple(spread))
 
+    def scaled(self, length: float, shift: FloatArray) -> LinearFit:
+        """Return the fit, and its resamples, with all logits times `length` plus `shift`."""
+        moved = [(length * w, np.asarray(length * b + shift)) for w, b in self.resampled]
+        return replace(
+            self,
+            weights=length * self.weights,
+            bias=np.asarray(length * self.bias + shift),
+            resampled=tuple(moved),
+        )
+
     def facts(self) -> dict[str, Any]:
         """Return what a saved model needs besides the weights."""
         return {"iterations": self.iterations, "loss": self.loss, "converged": self.converged}
@@ -170,7 +180,8 @@ def fit_linear(
 
           set effects   mean of set_effect_nll + l2 |w|^2; then w and the bias are moved to s w and
                         b' that make the mean least: a strong penalty finds the better direction
-                        where there are few sets, and would shrink the slopes along it
+                        where there are few sets, and would shrink the slopes along it. Sets that
+                        resampled fits leave out settle the length (`unmix.learn.resampling`)
 
     The 250 is measured. With c_j = n_j hidden shares were predicted well only if all sets had
     exactly the same p(class | x), with equal c_j only if they differed much; this does both.

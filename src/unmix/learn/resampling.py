@@ -3,7 +3,8 @@
 Sets are drawn with replacement, as many as there are, and the model is fitted to each draw, from
 where the fit to all sets ended. The spread of these fits is the model's own error, for intervals.
 Where every set has an effect of its own, their average is the better model: it depends less on the
-few sets with large effects.
+few sets with large effects. Each fit leaves out about a third of the sets, and these say how long
+the slopes should be: sets of which a model was learned would make it too bold.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from unmix.core.set_risks import SetEffectRisk
+from unmix.core.slope_length import length_and_shift
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError
 from unmix.learn.methods import method_named
-from unmix.learn.models import Learner, fit_learner, model_row, with_tau
+from unmix.learn.models import Learner, fit_learner, model_row
 from unmix.progress import Progress
 
 __all__ = ["with_resamples"]
@@ -58,13 +61,14 @@ def with_resamples(
     thinned = thinned or used is not sets
     kept = np.flatnonzero(used.set_sizes)
     stated = replace(used, set_priors=learner.set_priors)
-    fits = []
+    fits, left_out = [], []
     for number in range(draws):
         if progress:
             progress(number, draws, f"{number + 1} of {draws}")
         try:
-            drawn = _drawn(stated, kept, rng)
+            drawn, seen = _drawn(stated, kept, rng)
             fits.append(fit_learner(drawn, learner.setup, start=learner.fit, rough=True).fit)
+            left_out.append(~stated.rows_of_sets(seen))
         except IdentifiabilityError:  # the same share over and over
             continue
     if len(fits) < 2:
@@ -76,11 +80,44 @@ def with_resamples(
     average = not (thinned or by_class or halves)
     fit: Any = learner.fit  # of a model whose row asks for resamples
     joined = fit.with_resamples(fits, average=average, scale=scale)
-    return with_tau(replace(learner, fit=joined), sets)
+    if halves:  # rows of a set that is left out lie in sets of the other groupings that are not
+        return replace(learner, fit=joined)
+    return _of_honest_length(replace(learner, fit=joined), stated, fits, np.stack(left_out))
 
 
-def _drawn(sets: UnlabeledSets, kept: Array, rng: np.random.Generator) -> UnlabeledSets:
+def _of_honest_length(
+    learner: Learner, sets: UnlabeledSets, fits: list[Any], left_out: Array
+) -> Learner:
+    """Return the learner with slopes as long, and a set effect as large, as left-out sets say.
+
+    The logits of a row are the average of those by the fits that left out its set (R, n); what is
+    found for it goes to a fit of another length by least squares.
+    """
+    risk = method_named(learner.setup.method).risk(sets.scoring_transition)
+    if not isinstance(risk, SetEffectRisk):
+        return learner
+    logits = np.stack([fit.logits(sets.x) for fit in fits])
+    known = left_out.any(axis=0)
+    weights = left_out[:, known] / left_out[:, known].sum(axis=0)
+    unseen = np.einsum("rn...,rn->n...", logits[:, known], weights)
+    index = sets.set_index[known]
+    length, shift = length_and_shift(risk, unseen, index)
+    tau = risk.tau(length * unseen + shift, index)
+    wanted, own = length * logits.mean(axis=0) + shift, learner.logits(sets.x)
+    centred = own - own.mean(axis=0)
+    spread = np.sum(centred**2)
+    times = float(np.sum(centred * wanted) / spread) if spread > 0 else 1.0
+    fit: Any = learner.fit
+    scaled = fit.scaled(times, np.asarray(wanted.mean(axis=0) - times * own.mean(axis=0)))
+    return replace(learner, fit=scaled, tau=tau)
+
+
+def _drawn(
+    sets: UnlabeledSets, kept: Array, rng: np.random.Generator
+) -> tuple[UnlabeledSets, Array]:
     """Draw as many sets as there are, with replacement; of several groupings half of each.
+
+    Which they are is returned too.
 
     A set of one grouping that is drawn twice would double its rows in sets of the others, whose
     shares would no longer be theirs. Half of the sets, drawn without replacement, spread just as
@@ -88,12 +125,14 @@ def _drawn(sets: UnlabeledSets, kept: Array, rng: np.random.Generator) -> Unlabe
     """
     grouping = sets.set_priors.grouping
     if grouping is None:
-        return sets.take_sets(rng.choice(kept, len(kept)))
+        chosen = rng.choice(kept, len(kept))
+        return sets.take_sets(chosen), chosen
     halves = []
     for g in np.unique(grouping[kept]):
         own = kept[grouping[kept] == g]
         halves.append(rng.permutation(own)[: max(1, (len(own) + 1) // 2)])
-    return sets.keep_sets(np.concatenate(halves))
+    chosen = np.concatenate(halves)
+    return sets.keep_sets(chosen), chosen
 
 
 def _thinned(sets: UnlabeledSets, present: Array, rng: np.random.Generator) -> UnlabeledSets:
