@@ -8,13 +8,13 @@ label shift      40 sets of 200 rows, p(x | class) shared, shares of a populatio
 covariate shift  40 sets of 200 rows, p(class | x) shared, exact shares
 set effects      the same, and each set adds N(0, .4^2) to every logit
 random sets      300 sets of 16 rows put together by chance, exact counts
-noise            300 sets of 32 rows under label shift, counts with Laplace noise of scale 2
+noise            300 sets of 32 rows under label shift, counts with Laplace noise of scale 2, as
+                 the table of rates says
 
 The right family is the assumption. Sets put together by chance meet every assumption, and only
-`count` uses all they tell: there it is `count`. Noisy shares are cut off at 0 and 1. Intervals: the
-share of the rows of 5 new sets in each draw, and of 3 groups that cross the known sets, by a
-feature that matters. Without signal: 100 draws each with 12 and 40 sets
-whose rows have nothing to do with their shares.
+`count` uses all they tell: there it is `count`. Intervals: the share of the rows of 5 new sets in
+each draw, and of 3 groups that cross the known sets, by a feature that matters. Without signal: 100
+draws each with 12 and 40 sets whose rows have nothing to do with their shares.
 One line for each draw in results/simulated_sets.jsonl.
 """
 
@@ -27,9 +27,10 @@ import numpy as np
 import pandas as pd
 from measuring import open_runs
 
-from unmix import UnmixClassifier
+from unmix import UnmixClassifier, read_rates
 
 DIM, NEW_SETS = 5, 5
+NOISE = 2.0  # scale of Laplace noise in counts
 SLOPES = np.array([1.0, -0.8, 0.5, 0.0, 0.0])
 KINDS = {
     "label shift": {"ssc", "count"},
@@ -66,17 +67,21 @@ def draw(kind, rng):
         labels = rng.random(len(sets)) < logistic(1.5 * x @ SLOPES - 0.5 + effect)
     counts = np.bincount(sets, labels).astype(float)
     if kind == "noise":
-        counts += rng.laplace(scale=2, size=len(counts))
+        counts += rng.laplace(scale=NOISE, size=len(counts))
     stated = rates if kind == "label shift" else counts / sizes
     return x, sets, labels, stated, num_sets
 
 
 def fitted(kind, model, rng, seed):
-    """Draw sets and fit to all but the new ones."""
+    """Draw sets and fit to all but the new ones; how large the noise is, the user says."""
     x, sets, labels, stated, num_sets = draw(kind, rng)
     seen = sets < num_sets
-    stated = np.clip(stated[:num_sets], 0, 1)
-    clf = UnmixClassifier(dict(enumerate(stated)), model=model, random_state=seed)
+    rates = pd.DataFrame({"set": range(num_sets), "share": stated[:num_sets]})
+    if kind == "noise":
+        rows = np.bincount(sets)[:num_sets]
+        rates = pd.DataFrame({"set": range(num_sets), "positives": rates["share"] * rows})
+        rates = rates.assign(total=rows, laplace_noise=NOISE)
+    clf = UnmixClassifier(read_rates(rates), model=model, random_state=seed)
     return clf.fit(x[seen], sets[seen]), x, sets, labels, seen
 
 

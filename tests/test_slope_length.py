@@ -28,15 +28,22 @@ def drawn(num_sets, rows, slope, seed, tau=0.4):
     return z, index, np.bincount(index, labels) / rows
 
 
+def by_unseen(risk, z, index):
+    """Return the length where all logits are by fits that have not seen the sets."""
+    return length_and_shift(risk, z, index, z, index)
+
+
 def test_length_and_shift_are_those_of_the_literal_form():
     z, index, shares = drawn(5, 5, 1.0, seed=1)
     risk = risk_of(shares, 5)
-    length, shift = length_and_shift(risk, z, index)
-    tau = risk.tau(length * z + shift, index)
+    parts = ((1 - np.exp(-1), 0.7 * z), (np.exp(-1), z))
+    length, shift, _ = length_and_shift(risk, parts[0][1], index, z, index)
+    taus = [risk.tau(length * logits + shift, index) for _, logits in parts]
 
     def cost(a, b):
         of_sets = [
-            literal.set_effect_nll(list(a * z[index == j] + b), share, tau, 0.0)
+            weight * literal.set_effect_nll(list(a * logits[index == j] + b), share, tau, 0.0)
+            for (weight, logits), tau in zip(parts, taus, strict=True)
             for j, share in enumerate(np.clip(shares, 0.1, 0.9))
         ]
         return sum(of_sets) + (a - 1) ** 2 / (2 * SPREAD**2)
@@ -50,23 +57,32 @@ def test_length_and_shift_are_those_of_the_literal_form():
 @pytest.mark.parametrize("slope", [0.5, 1.0, 1.6])
 def test_many_sets_find_the_true_length_and_shift(slope):
     z, index, shares = drawn(400, 50, slope, seed=2)
-    length, shift = length_and_shift(risk_of(shares, 50), z, index)
+    length, shift, _ = by_unseen(risk_of(shares, 50), z, index)
     assert length == pytest.approx(slope, abs=0.12)
     assert shift == pytest.approx(-0.3, abs=0.1)
 
 
+def test_the_error_of_the_length_is_how_far_it_is_off():
+    found = [
+        by_unseen(risk_of(s, 50), z, i) for z, i, s in (drawn(60, 50, 1.0, s) for s in range(30))
+    ]
+    off = np.array([(one.length - 1) / one.error for one in found])
+    assert 0.6 < off.std() < 1.4
+    assert abs(off.mean()) < 0.6
+
+
 def test_a_slope_that_new_sets_contradict_is_0_and_never_below():
     z, index, shares = drawn(400, 50, -1.0, seed=3)
-    assert length_and_shift(risk_of(shares, 50), z, index)[0] == 0.0
+    assert by_unseen(risk_of(shares, 50), z, index)[0] == 0.0
     z, index, shares = drawn(400, 50, 0.0, seed=3)
-    assert length_and_shift(risk_of(shares, 50), z, index)[0] < 0.15
+    assert by_unseen(risk_of(shares, 50), z, index)[0] < 0.15
 
 
 def test_a_few_sets_do_not_move_the_length_far():
     lengths = []
     for seed in range(20):
         z, index, shares = drawn(8, 30, 0.0, seed)
-        lengths.append(length_and_shift(risk_of(shares, 30), z, index)[0])
+        lengths.append(by_unseen(risk_of(shares, 30), z, index)[0])
     assert max(lengths) < 1.8
     assert np.mean(lengths) < 0.9
 
@@ -79,7 +95,7 @@ def test_classes_of_their_own_have_a_length_and_shifts_with_class_0_at_0():
     p = np.exp(true) / np.exp(true).sum(axis=1, keepdims=True)
     labels = (rng.random(len(z))[:, None] > p.cumsum(axis=1)).sum(axis=1)
     shares = np.stack([np.bincount(index, labels == k) for k in range(3)], axis=1) / 40
-    length, shift = length_and_shift(risk_of(shares, 40), z, index)
+    length, shift, _ = by_unseen(risk_of(shares, 40), z, index)
     assert length == pytest.approx(0.6, abs=0.1)
     np.testing.assert_allclose(shift, [0.0, 0.5, -0.5], atol=0.12)
 

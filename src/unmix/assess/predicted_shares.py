@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from unmix.assess.prevalence import Prevalence, prevalence
+from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.data.grouped_priors import is_grouped, set_name
 from unmix.data.priors import Priors, factor_ids, match_sets
 from unmix.errors import InputError
@@ -88,10 +89,11 @@ def prevalence_of_logits(
     for name, column in (("sets", codes), ("by", codes if groups is None else groups[0])):
         if len(column) != len(logits):
             raise InputError(f"X has {len(logits)} rows and {name} has {len(column)}")
-    shares = None
+    shares = precision = None
     # By set alone the question is what the share is, so that only shares given with it are used.
     if sets is not None and (by is not None or set_priors is not None):
-        shares = _known_shares(clf, sets, set_ids, set_priors)
+        rows = np.bincount(codes, minlength=len(set_ids))
+        shares, precision = _known_shares(clf, sets, set_ids, rows, set_priors)
     named: dict[str, Any] = (
         {} if groups is None else {"groups": groups[0], "group_values": groups[1]}
     )
@@ -106,6 +108,8 @@ def prevalence_of_logits(
         tau=clf.learner_.tau,
         resampled=resampled,
         set_shares=shares,
+        precision=precision,
+        trust=clf.trust_inside_,
         by=(str(getattr(sets, "name", None) or "set"),) if groups is None else groups[2],
         **named,
     )
@@ -160,21 +164,29 @@ def _named(column: pd.Series[Any]) -> pd.Series[Any]:
     return pd.Series(np.array(names, dtype=object)[codes], name="set")  # no name of a grouping
 
 
-def _known_shares(clf: SetClassifier, sets: Any, set_ids: list[Hashable], set_priors: Any) -> Array:
-    """Return the shares of the sets that are known, nan for the others (m, K)."""
-    if set_priors is None:
-        priors = clf.priors_of_training(refined=True)
+def _known_shares(
+    clf: SetClassifier, sets: Any, set_ids: list[Hashable], rows: Array, set_priors: Any
+) -> tuple[Array, SharePrecision]:
+    """Return the shares of the sets that are known, nan for the others (m, K), and how well."""
+    if set_priors is None:  # as stated: what rows say of a share with an error is found here
+        priors, said = clf.priors_of_training(), clf.learner_.set_priors.precision
+        known_errors = clf.prior_errors_
     else:
         priors = clf.in_class_order(Priors.of(set_priors))
+        said, known_errors = priors.set_priors.precision, priors.standard_errors
     place = {set_id: j for j, set_id in enumerate(priors.set_ids)}
     if set_priors is not None and not any(set_id in place for set_id in set_ids):
         match_sets(sets, priors, unused="keep")  # says what does not match
-    stated = priors.set_priors.matrix
-    found = np.full((len(set_ids), stated.shape[1]), np.nan)
-    for j, set_id in enumerate(set_ids):
-        if set_id in place:
-            found[j] = stated[place[set_id]]
-    return found
+    where = np.array([place.get(set_id, -1) for set_id in set_ids])
+    known = where >= 0
+    found = np.full((len(set_ids), priors.set_priors.num_classes), np.nan)
+    found[known] = priors.set_priors.matrix[where[known]]
+    counted, errors = precision_by_counts(np.nan_to_num(found), rows).counted, np.zeros(len(rows))
+    if said is not None:
+        counted[known] = said.counted[where[known]]
+    if known_errors is not None:
+        errors[known] = known_errors[where[known]]
+    return found, SharePrecision(counted, errors)
 
 
 def _groups(by: Any) -> tuple[Array, list[tuple[str, ...]], tuple[str, ...]]:

@@ -19,6 +19,7 @@ from unmix.assess.estimates import Share, frozen_share, plain
 from unmix.core.assumptions import LABEL_SHIFT, Assumption, ShareEstimate, assumption_named
 from unmix.core.class_shares import check_prior
 from unmix.core.share_draws import ScoredSets
+from unmix.core.share_precision import SharePrecision
 from unmix.core.shares import check_rows
 from unmix.errors import InputError
 
@@ -129,6 +130,8 @@ def prevalence(
     tau: float = 0.0,
     resampled: npt.ArrayLike | None = None,
     set_shares: npt.ArrayLike | None = None,
+    precision: SharePrecision | None = None,
+    trust: float = 1.0,
     groups: npt.ArrayLike | None = None,
     group_values: Sequence[tuple[str, ...]] = (),
     by: Sequence[str] = ("set",),
@@ -158,6 +161,10 @@ def prevalence(
         model fixed, and are too narrow.
     set_shares : (m,) or (m, K), optional
         Shares of sets that are known; nan for those that are not. If left out, none is.
+    precision : SharePrecision, optional
+        How well they are known; by whether they are whole counts of rows if left out.
+    trust : float
+        How far rows of one set may be told apart once its share is known, from 0 to 1.
     groups : (n,), optional
         The group of each row, 0..g-1: the shares of groups are told instead of those of sets.
     group_values : sequence of g tuples
@@ -194,6 +201,8 @@ def prevalence(
         tau,
         _checked_fits(resampled, scores),
         None if set_shares is None else _checked_shares(set_shares, num_sets, num_classes),
+        precision,
+        trust,
     )
     known = int(sets.known.sum())
     if groups is None:

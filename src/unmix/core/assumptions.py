@@ -16,6 +16,7 @@ import numpy.typing as npt
 from unmix.core.class_shares import ClassShares
 from unmix.core.groupings import set_rows
 from unmix.core.joint_offsets import add_joint_offsets
+from unmix.core.known_offsets import KnownOffsets, offsets_by_effect, offsets_by_prior
 from unmix.core.set_effects import (
     effect_size,
     inside_shares,
@@ -30,15 +31,19 @@ from unmix.core.share_density import (
 )
 from unmix.core.share_draws import (
     NUM_DRAWS,
+    KnownRule,
     OffsetDraws,
     ScoredSets,
     class_prior_draws,
     draw_intervals,
+    known_set_fits,
+    known_set_logits,
     set_effect_draws,
 )
 from unmix.core.shares import share_by_likelihood, share_by_mean, share_interval
 from unmix.core.simplex import set_sums
 from unmix.core.transition import Transition
+from unmix.core.within_sets import tempered_logits
 from unmix.errors import InputError
 
 __all__ = [
@@ -111,8 +116,10 @@ class Assumption:
     """How the logits of rows move when the share of their set is known."""
     new_set: NewSetRule
     """How probable the classes of rows are when nobody knows the share of their set."""
-    offset_draws: Callable[[ScoredSets], OffsetDraws]
-    """What sets may add to the logits of their rows, as draws."""
+    known_offsets: KnownRule
+    """What known shares of sets add to the logits of their rows, and how far off that may be."""
+    offset_draws: Callable[[ScoredSets, KnownRule], OffsetDraws]
+    """What is not known of what sets add to the logits of their rows, as draws."""
     profile: IntervalRule | None = None
     """A better interval than share +- z standard errors, where there is one (two classes)."""
     profile_how: str = ""
@@ -162,10 +169,11 @@ class Assumption:
     def row_probabilities(self, sets: ScoredSets) -> FloatArray:
         """Return the probability of each row in its set, known or new: (n,) or (n, K)."""
         known = sets.known
-        if not known.any() or sets.stated is None:
+        if not known.any():
             return self.new_set(sets)
-        rows, index = sets.part(known)
-        moved = self.known_set(sets.logits[rows], index, sets.stated[known], sets.prior)
+        part, rows = sets.only_known(), sets.part(known)[0]
+        moved = known_set_logits(part, part.logits, self.known_offsets)
+        moved = tempered_logits(moved, part.set_index, part.num_sets, part.trust)
         found = np.empty_like(sets.logits)
         found[rows] = new_set_probability(moved, 0.0)
         if not rows.all():
@@ -191,8 +199,11 @@ class Assumption:
         with np.errstate(invalid="ignore"):
             sums = set_sums(found, groups, num_groups)
             shares = sums / (counts if found.ndim == 1 else counts[:, None])
-        draws = self.offset_draws(sets)
-        low, high = draw_intervals(sets, draws, groups, num_groups, confidence)
+        fits, draws = (
+            known_set_fits(sets, self.known_offsets),
+            self.offset_draws(sets, self.known_offsets),
+        )
+        low, high = draw_intervals(sets, fits, draws, groups, num_groups, confidence)
         drawn = "set effects" if self.profile is None else "shares of sets"
         how = (
             f"mean probability; interval by {max(NUM_DRAWS, 25 * sets.num_fits)} draws of {drawn} "
@@ -300,6 +311,26 @@ def _with_own_effects(
     return add_joint_offsets(logits, set_index, effects)
 
 
+def _known_by_prior(sets: ScoredSets, logits: FloatArray) -> KnownOffsets:
+    """Return the offsets of known sets, by the class priors that their shares are."""
+    assert sets.stated is not None
+    assert sets.precision is not None
+    return offsets_by_prior(logits, sets.set_index, sets.stated, sets.prior, sets.precision)
+
+
+def _known_by_effect(sets: ScoredSets, logits: FloatArray) -> KnownOffsets:
+    """Return the effects of known sets; as large as `tau` says, or else as these sets do."""
+    assert sets.stated is not None
+    assert sets.precision is not None
+    tau = sets.tau
+    if tau == 0:
+        stated = sets.stated[:, 1] if logits.ndim == 1 else sets.stated
+        rows = np.bincount(sets.set_index, minlength=sets.num_sets)
+        errors = sets.precision.error_variances(rows, stated)
+        tau = effect_size(sets.logits, sets.set_index, stated, errors)
+    return offsets_by_effect(logits, sets.set_index, sets.stated, tau, sets.precision)
+
+
 def _by_set_effect(
     logits: FloatArray,
     set_index: IntArray,
@@ -333,6 +364,7 @@ LABEL_SHIFT = Assumption(
     residuals=_by_class_prior,
     known_set=_at_own_prior,
     new_set=_at_likely_prior,
+    known_offsets=_known_by_prior,
     offset_draws=class_prior_draws,
     how="maximum likelihood",
     profile=share_interval,
@@ -348,6 +380,7 @@ COVARIATE_SHIFT = Assumption(
     residuals=_by_set_effect,
     known_set=_with_own_effect,
     new_set=_averaged_over_effects,
+    known_offsets=_known_by_effect,
     offset_draws=set_effect_draws,
     how="mean predicted probability",
 )

@@ -18,13 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, ndtri
 
-from unmix.core.set_effects import (
-    effect_covariance,
-    effect_size,
-    inside_shares,
-    known_set_offsets,
-    total_variances,
-)
+from unmix.core.known_offsets import KnownOffsets
+from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.core.shares import (
     interpolated,
     share_by_likelihood,
@@ -33,6 +28,7 @@ from unmix.core.shares import (
 )
 from unmix.core.simplex import nearest_in_simplex, set_sums
 from unmix.core.tilts import log_sums
+from unmix.core.within_sets import tempered_logits
 
 __all__ = [
     "NUM_DRAWS",
@@ -40,6 +36,8 @@ __all__ = [
     "ScoredSets",
     "class_prior_draws",
     "draw_intervals",
+    "known_set_fits",
+    "known_set_logits",
     "set_effect_draws",
 ]
 
@@ -55,6 +53,8 @@ LEAST_SHARE = 1e-12  # log-odds stay finite
 # (which fit, which sets (s,), standard normals (d, s) or (d, s, K)) -> what these sets add to the
 # logits of their rows, of the shape of the normals
 OffsetDraws = Callable[[int, IntArray, FloatArray], FloatArray]
+# (sets, logits (n,) or (n, K) of their rows) -> offsets of sets with known shares, of all that know
+KnownRule = Callable[["ScoredSets", FloatArray], KnownOffsets]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,12 @@ class ScoredSets:
         Logits of the same rows by fits to resampled sets.
     stated : (m, K), optional
         Known class shares of the sets; a row of nan for a set whose shares nobody knows.
+    precision : SharePrecision, optional
+        How well the known shares are known. If left out, a share that is a whole number of the
+        rows of its set is their count, any other the rate of where they came from.
+    trust : float
+        How far rows of one set may be told apart once its share is known, see
+        `unmix.core.within_sets`.
     """
 
     logits: FloatArray
@@ -86,6 +92,8 @@ class ScoredSets:
     tau: float = 0.0
     resampled: FloatArray | None = None
     stated: FloatArray | None = None
+    precision: SharePrecision | None = None
+    trust: float = 1.0
 
     @property
     def num_fits(self) -> int:
@@ -104,6 +112,30 @@ class ScoredSets:
             return np.zeros(self.num_sets, dtype=bool)
         return ~np.isnan(self.stated[:, 0])
 
+    def only_known(self) -> ScoredSets:
+        """Return the sets whose shares are known, with their rows."""
+        known = self.known
+        rows, index = self.part(known)
+        assert self.stated is not None
+        stated = self.stated[known]
+        precision = self.precision
+        if precision is None:
+            precision = precision_by_counts(stated, np.bincount(index, minlength=len(stated)))
+        else:
+            precision = precision.take(known)
+        fits = None if self.resampled is None else self.resampled[:, rows]
+        return ScoredSets(
+            self.logits[rows],
+            index,
+            len(stated),
+            self.prior,
+            self.tau,
+            fits,
+            stated,
+            precision,
+            self.trust,
+        )
+
     def part(self, sets: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.bool_], IntArray]:
         """Return which rows lie in some of the sets (n,), and their sets among these."""
         rows = sets[self.set_index]
@@ -112,6 +144,7 @@ class ScoredSets:
 
 def draw_intervals(
     sets: ScoredSets,
+    fits: FloatArray,
     offsets: OffsetDraws,
     groups: IntArray,
     num_groups: int,
@@ -132,8 +165,11 @@ def draw_intervals(
     Parameters
     ----------
     sets : ScoredSets
+    fits : (R, n) or (R, n, K)
+        Logits of the rows by every fit, in known sets with what their shares add, by
+        `known_set_fits`.
     offsets : function
-        What sets add to the logits of their rows.
+        What is not known of what sets add to the logits of their rows.
     groups : (n,)
         The group of each row, 0..num_groups-1; groups and sets may cross.
     num_groups : int
@@ -155,13 +191,16 @@ def draw_intervals(
         found, cell = np.unique(groups[rows] - first, return_inverse=True)
         if len(found):
             # Every interval is for itself, so that blocks may share their draws.
-            drawn = _drawn(sets, offsets, rows, cell, len(found), np.random.default_rng(seed))
+            drawn = _drawn(
+                sets, fits[:, rows], offsets, rows, cell, len(found), np.random.default_rng(seed)
+            )
             low[first + found], high[first + found] = np.quantile(drawn, ends, axis=0)
     return low, high
 
 
 def _drawn(
     sets: ScoredSets,
+    fits: FloatArray,
     offsets: OffsetDraws,
     rows: IntArray,
     cell: IntArray,
@@ -171,12 +210,11 @@ def _drawn(
     """Return shares of cells of some rows, drawn (d, cells) or (d, cells, K)."""
     which, local = np.unique(sets.set_index[rows], return_inverse=True)
     counts = np.bincount(cell, minlength=num_cells)
-    fits = sets.fits[:, rows]
     shape = (len(which), *fits.shape[2:])
     drawn = []
     for turn in range(max(ROUNDS, len(fits))):
         fit = turn % len(fits)
-        effects = offsets(fit, which, _stratified(rng, shape))
+        effects = offsets(fit % len(sets.fits), which, _stratified(rng, shape))
         for effect in effects:
             shares = _cell_means(fits[fit] + effect[local], cell, counts)
             drawn.append(_sampled(rng, shares, counts))
@@ -204,97 +242,89 @@ def _sampled(rng: np.random.Generator, shares: FloatArray, counts: IntArray) -> 
     return np.asarray(drawn / counts[:, None])
 
 
-def set_effect_draws(sets: ScoredSets) -> OffsetDraws:
-    """Return draws of the effects of sets.
+def known_set_logits(sets: ScoredSets, logits: FloatArray, rule: KnownRule) -> FloatArray:
+    """Return logits of rows of sets that are all known, with what their shares add, untempered."""
+    return np.asarray(logits + rule(sets, logits).offsets[sets.set_index])
 
-    New sets: N(0, tau^2). Known ones: the posterior given the stated share, with a mean by each fit
-    and tau as the known sets speak for it::
 
-        N(b_j tau^2 / T_j, tau^2 (1 - tau^2 / T_j))
+def known_set_fits(sets: ScoredSets, rule: KnownRule) -> FloatArray:
+    """Return the logits of all rows by every fit, in known sets with what their shares add.
+
+    Where rows of one set may not be told apart as far as the model would, how far is unknown too: a
+    third of the fits tell them apart as far as the model would, one only as far as was shown, and
+    one by as much more.
     """
-    num_classes = 2 if sets.logits.ndim == 1 else sets.logits.shape[1]
-    two, known = num_classes == 2 and sets.logits.ndim == 1, sets.known
-    means = np.zeros((len(sets.fits), sets.num_sets, *sets.logits.shape[1:]))
+    fits, known = sets.fits, sets.known
+    if not known.any():
+        return fits
+    part, rows = sets.only_known(), sets.part(known)[0]
+    trusts = (1.0, part.trust, 2 - part.trust)
+    if part.trust < 1 and len(fits) == 1:
+        fits = np.concatenate([fits] * len(trusts))
+    moved = fits.copy()
+    for fit in range(len(fits)):
+        found = known_set_logits(part, fits[fit, rows], rule)
+        trust = trusts[fit % len(trusts)]
+        moved[fit, rows] = tempered_logits(found, part.set_index, part.num_sets, trust)
+    return moved
+
+
+def set_effect_draws(sets: ScoredSets, rule: KnownRule) -> OffsetDraws:
+    """Return draws of the effects of sets: N(0, tau^2) of new ones, what is left of known ones."""
+    two = sets.logits.ndim == 1
     if two:
         scales = np.full(sets.num_sets, sets.tau)
     else:
-        scales = np.tile(np.eye(num_classes) * sets.tau / np.sqrt(2), (sets.num_sets, 1, 1))
-    if known.any() and sets.stated is not None:
-        rows, index = sets.part(known)
-        stated = sets.stated[known][:, 1] if two else sets.stated[known]
-        tau = effect_size(sets.logits[rows], index, stated)
-        for fit, logits in enumerate(sets.fits):
-            means[fit, known] = known_set_offsets(logits[rows], index, stated, tau)
-        scales[known] = _posterior_scales(sets.logits[rows], index, stated, tau)
+        each = np.eye(sets.logits.shape[1]) * sets.tau / np.sqrt(2)
+        scales = np.tile(each, (sets.num_sets, 1, 1))
+    if sets.known.any():
+        part = sets.only_known()
+        scales[sets.known] = rule(part, part.logits).factors
 
-    def draw(fit: int, which: IntArray, normals: FloatArray) -> FloatArray:
+    def draw(_: int, which: IntArray, normals: FloatArray) -> FloatArray:
         if two:
-            return np.asarray(means[fit, which] + scales[which] * normals)
-        return np.asarray(means[fit, which] + np.einsum("skl,dsl->dsk", scales[which], normals))
+            return np.asarray(scales[which] * normals)
+        return np.asarray(np.einsum("skl,dsl->dsk", scales[which], normals))
 
     return draw
 
 
-def _posterior_scales(
-    logits: FloatArray, set_index: IntArray, stated: FloatArray, tau: float
-) -> FloatArray:
-    """Return how far effects of known sets may still be: deviations (m,) or factors (m, K, K)."""
-    _, _, totals = total_variances(logits, set_index, stated, tau)
-    empty = np.bincount(set_index, minlength=len(stated)) == 0
-    if logits.ndim == 1:
-        share = np.where(empty, 0.0, tau**2 / np.where(empty, 1.0, totals))
-        return np.asarray(tau * np.sqrt((1 - share).clip(0)))
-    prior = effect_covariance(tau, stated.shape[1])
-    left = prior - prior @ np.linalg.solve(totals, np.broadcast_to(prior, totals.shape))
-    left[empty] = prior
-    values, vectors = np.linalg.eigh((left + np.swapaxes(left, 1, 2)) / 2)
-    scales = np.zeros((len(stated), stated.shape[1], stated.shape[1]))
-    scales[:, 1:, 1:] = vectors * np.sqrt(values.clip(0))[:, None, :]
-    return scales
+def class_prior_draws(sets: ScoredSets, rule: KnownRule) -> OffsetDraws:
+    """Return draws of what a set adds to its rows' logits under label shift.
 
-
-def class_prior_draws(sets: ScoredSets) -> OffsetDraws:
-    """Return draws of log(share / prior), which a set adds to its rows' logits under label shift.
-
-    Known sets: their shares. New ones: shares drawn from their likelihood by the one fit, moved by
-    what each resampled fit has its maximum elsewhere. Two classes: the signed root of the profile
-    likelihood is standard normal; K classes: shares are normal, cut off at the simplex.
+    Known sets: what is left to know of it. New ones: log(share / prior), with shares drawn from
+    their likelihood by the one fit, moved by what each resampled fit has its maximum elsewhere. Two
+    classes: the signed root of the profile likelihood is standard normal; K classes: shares are
+    normal, cut off at the simplex.
     """
-    two, known, new = sets.logits.ndim == 1, sets.known, ~sets.known
-    shape = (sets.num_sets, *sets.logits.shape[1:])
-    centres, moves = np.zeros(shape), np.zeros((len(sets.fits), *shape))
-    if known.any() and sets.stated is not None:
-        sizes = np.bincount(sets.set_index, minlength=sets.num_sets)
-        inside = inside_shares(sets.stated[known], sizes[known])
-        centres[known] = inside[:, 1] if two else inside
-    rows, index = sets.part(new)
+    two, new = sets.logits.ndim == 1, ~sets.known
+    known = set_effect_draws(sets, rule)
     num_new, place = int(new.sum()), np.cumsum(new) - 1
+    if not num_new:
+        return known
+    rows, index = sets.part(new)
     point = (sets.logits[rows], index, num_new, sets.prior)
-    if num_new:
-        centres[new] = share_by_likelihood(*point)[0]
-        for fit in range(sets.num_fits):
-            found = share_by_likelihood(sets.fits[fit, rows], *point[1:])[0]
-            moves[fit, new] = found - centres[new]
+    centres = share_by_likelihood(*point)[0]
+    moves = np.zeros((len(sets.fits), *centres.shape))
+    for fit in range(sets.num_fits):
+        moves[fit] = share_by_likelihood(sets.fits[fit, rows], *point[1:])[0] - centres
     # (new sets, ...): shares at evenly spaced roots, or factors of errors
-    likely = share_profile(*point) if two else share_spread(*point[:2], centres[new], sets.prior)
-
-    def drawn_shares(which: IntArray, normals: FloatArray) -> FloatArray:
-        shares = np.broadcast_to(centres[which], normals.shape).copy()
-        picked = new[which]
-        own = likely[place[which[picked]]]
-        if two:
-            shares[:, picked] = interpolated(own, normals[:, picked])
-        else:
-            shares[:, picked] += np.einsum("skl,dsl->dsk", own, normals[:, picked, 1:])
-        return shares
+    likely = share_profile(*point) if two else share_spread(*point[:2], centres, sets.prior)
 
     def draw(fit: int, which: IntArray, normals: FloatArray) -> FloatArray:
-        shares = drawn_shares(which, normals) + moves[fit, which]
+        found = known(fit, which, normals)
+        picked = new[which]
+        own, given = place[which[picked]], normals[:, picked]
         if two:
-            inside = shares.clip(LEAST_SHARE, 1 - LEAST_SHARE)
+            inside = interpolated(likely[own], given) + moves[fit, own]
+            inside = inside.clip(LEAST_SHARE, 1 - LEAST_SHARE)
             ends = np.log(inside) - np.log1p(-inside)
-            return np.asarray(ends - np.log(sets.prior[1]) + np.log(sets.prior[0]))
-        inside = nearest_in_simplex(shares.reshape(-1, shape[1])).clip(LEAST_SHARE)
-        return np.asarray(np.log(inside) - np.log(sets.prior)).reshape(shares.shape)
+            found[:, picked] = ends - np.log(sets.prior[1]) + np.log(sets.prior[0])
+            return found
+        shares = centres[own] + np.einsum("skl,dsl->dsk", likely[own], given[:, :, 1:])
+        shares = nearest_in_simplex((shares + moves[fit, own]).reshape(-1, len(sets.prior)))
+        logs = np.log(shares.clip(LEAST_SHARE)) - np.log(sets.prior)
+        found[:, picked] = logs.reshape(given.shape)
+        return found
 
     return draw

@@ -119,6 +119,24 @@ class LinearFit:
             resampled=tuple(moved),
         )
 
+    def with_lengths(self, lengths: FloatArray, centre: FloatArray) -> LinearFit:
+        """Return the fit with resamples that are longer, each by a part of their average.
+
+        Parameters
+        ----------
+        lengths : (R,)
+            Sum to 0, so that the average stays.
+        centre : (), or (K,)
+            The mean logit of rows, which stays too.
+        """
+        weights = np.mean([w for w, _ in self.resampled], axis=0)
+        bias = np.mean([b for _, b in self.resampled], axis=0) - centre
+        moved = [
+            (w + more * weights, np.asarray(b + more * bias))
+            for more, (w, b) in zip(lengths, self.resampled, strict=True)
+        ]
+        return replace(self, resampled=tuple(moved))
+
     def facts(self) -> dict[str, Any]:
         """Return what a saved model needs besides the weights."""
         return {"iterations": self.iterations, "loss": self.loss, "converged": self.converged}

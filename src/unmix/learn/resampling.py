@@ -4,7 +4,8 @@ Sets are drawn with replacement, as many as there are, and the model is fitted t
 where the fit to all sets ended. The spread of these fits is the model's own error, for intervals.
 Where every set has an effect of its own, their average is the better model: it depends less on the
 few sets with large effects. Each fit leaves out about a third of the sets, and these say how long
-the slopes should be: sets of which a model was learned would make it too bold.
+the slopes should be: sets of which a model was learned would make it too bold, and a penalty too
+timid.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
-from unmix.core.set_risks import SetEffectRisk
+from unmix.core.set_risks import SetEffectRisk, SetRisk
 from unmix.core.slope_length import length_and_shift
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError
@@ -94,22 +96,49 @@ def _of_honest_length(
     found for it goes to a fit of another length by least squares.
     """
     risk = method_named(learner.setup.method).risk(sets.scoring_transition)
-    if not isinstance(risk, SetEffectRisk):
+    if not isinstance(risk, SetRisk):
         return learner
     logits = np.stack([fit.logits(sets.x) for fit in fits])
     known = left_out.any(axis=0)
     weights = left_out[:, known] / left_out[:, known].sum(axis=0)
     unseen = np.einsum("rn...,rn->n...", logits[:, known], weights)
     index = sets.set_index[known]
-    length, shift = length_and_shift(risk, unseen, index)
-    tau = risk.tau(length * unseen + shift, index)
-    wanted, own = length * logits.mean(axis=0) + shift, learner.logits(sets.x)
+    seen = logits.mean(axis=0)
+    found = length_and_shift(risk, unseen, index, seen, sets.set_index)
+    honest = found.length * unseen + found.shift
+    tau = risk.tau(honest, index) if isinstance(risk, SetEffectRisk) else 0.0
+    wanted = found.length * seen + found.shift
+    own = learner.logits(sets.x)
     centred = own - own.mean(axis=0)
     spread = np.sum(centred**2)
     times = float(np.sum(centred * wanted) / spread) if spread > 0 else 1.0
     fit: Any = learner.fit
     scaled = fit.scaled(times, np.asarray(wanted.mean(axis=0) - times * own.mean(axis=0)))
-    return replace(learner, fit=scaled, tau=tau)
+    more = _missing_lengths(logits, found.error / max(found.length, found.error))
+    return replace(learner, fit=scaled.with_lengths(more, wanted.mean(axis=0)), tau=tau)
+
+
+def _missing_lengths(logits: Array, error: float) -> Array:
+    """Return how much longer each fit should be for their lengths to scatter as far as they may.
+
+    The same sets are in most resamples, and a penalty holds all fits to nearly the same length.
+
+    Parameters
+    ----------
+    logits : (R, n) or (R, n, K)
+    error : float
+        Standard error of the length, relative to it.
+    """
+    mean = logits.mean(axis=0) - logits.mean(axis=(0, 1))
+    spread = np.sum(mean**2)
+    lengths = np.sum(logits * mean, axis=tuple(range(1, logits.ndim))) / spread if spread else 1.0
+    missing = max(error**2 - float(np.var(lengths)), 0.0)
+    number = len(logits)
+    scores = ndtri((np.arange(number) + 0.5) / number)
+    order = np.random.default_rng(number).permutation(number)  # in no order of the fits
+    # Lengths are off by factors: that of a flat likelihood may be much larger, never below 0.
+    factors = np.exp(np.sqrt(missing) * (scores / scores.std()))
+    return np.asarray((factors - factors.mean())[order])
 
 
 def _drawn(
