@@ -8,7 +8,18 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ["core", "data", "learn", "deploy", "assess", "studies", "report", "cli"]
+ROOMS = [
+    "core",
+    "data",
+    "learn",
+    "engines",
+    "deploy",
+    "assess",
+    "studies",
+    "report",
+    "federated",
+    "cli",
+]
 FENCE = re.compile(r"(## What is where\n\n```\n).*?(```\n)", re.DOTALL)
 
 

@@ -27,6 +27,7 @@ ROOMS = [
     "studies",
     "report",
     "classifier",
+    "federated",
     "cli",
 ]
 FOUNDATION = ["errors", "files", "leftovers", "optional", "plugins", "progress"]  # know no room

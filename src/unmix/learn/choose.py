@@ -18,7 +18,15 @@ from unmix.progress import Progress
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["AUTO", "BASELINE", "HeldOutSets", "check_choice", "choose_setup", "hides_sets"]
+__all__ = [
+    "AUTO",
+    "BASELINE",
+    "HeldOutSets",
+    "check_choice",
+    "choice_of",
+    "choose_setup",
+    "hides_sets",
+]
 
 AUTO = "auto"
 BASELINE = "baseline"
@@ -99,6 +107,11 @@ def choose_setup(
         # Without enough sets to hide any, the paper's assumption is taken.
         first = setups[: len(setups) // len(wanted)]
         return _by_rows(rows, first, seed, progress), HeldOutSets()
+    return choice_of(found)
+
+
+def choice_of(found: Sequence[Scored]) -> tuple[Setup, HeldOutSets]:
+    """Return which of the setups that were scored is to be fitted, and what their scores show."""
     best = _simplest(found, max(found, key=lambda entry: entry.gain.gain))
     if best.gain.gain <= 0:
         best = _cautious(found, best)

@@ -31,6 +31,8 @@ class HiddenSets(ABC):
     set_sizes : array of integers, shape (m,)
     hidden : array of integers
         The sets to hide, all of one grouping.
+    least_rows : int
+        Sets with fewer are joined with others of similar shares.
 
     Attributes
     ----------
@@ -44,9 +46,15 @@ class HiddenSets(ABC):
         Share of each class in the sets that are not hidden.
     """
 
-    def __init__(self, set_priors: ClassShares, set_sizes: Array, hidden: Array) -> None:
+    def __init__(
+        self,
+        set_priors: ClassShares,
+        set_sizes: Array,
+        hidden: Array,
+        least_rows: int = LEAST_ROWS,
+    ) -> None:
         matrix, sizes = set_priors.matrix, set_sizes
-        self.number = number = _joined(matrix, sizes, hidden)
+        self.number = number = _joined(matrix, sizes, hidden, least_rows)
         numbering = set_priors.grouping
         self.grouping = 0 if numbering is None else int(numbering[hidden[0]])
         alike: Any = True if numbering is None else numbering == self.grouping
@@ -122,15 +130,15 @@ def _folds(stated: Array, present: Array, folds: int, rng: np.random.Generator) 
     return [order[turn == f] for f in range(folds)]
 
 
-def _joined(stated: Array, sizes: Array, hidden: Array) -> Array:
+def _joined(stated: Array, sizes: Array, hidden: Array, least_rows: int) -> Array:
     """Number the hidden sets, small ones of similar shares alike, (m,); -1 for all others."""
-    large = hidden[sizes[hidden] >= LEAST_ROWS]
-    small = hidden[sizes[hidden] < LEAST_ROWS]
+    large = hidden[sizes[hidden] >= least_rows]
+    small = hidden[sizes[hidden] < least_rows]
     small = small[np.argsort(stated[small, -1], kind="stable")]
     number = np.full(len(stated), -1)
     number[large] = np.arange(len(large))
     number[small] = (
-        len(large) + np.unique((np.cumsum(sizes[small]) - 1) // LEAST_ROWS, return_inverse=True)[1]
+        len(large) + np.unique((np.cumsum(sizes[small]) - 1) // least_rows, return_inverse=True)[1]
     )
     return number
 

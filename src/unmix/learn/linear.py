@@ -318,7 +318,7 @@ def _fit(
     if start is not None:
         moved = start.bias + _start(base) - _start(start.base_prior)
         objective.start = np.concatenate((start.weights.ravel(), np.ravel(moved), free))
-        if criterion.in_blocks and method.information is not None:
+        if criterion.in_blocks and method.information is not None and _at_hand(sets):
             if not start.curvature:
                 start.curvature.append(_curvature(_some_rows(sets), method, start))
             objective.coordinates = start.curvature[0].coordinates(l2)
@@ -328,7 +328,7 @@ def _fit(
         if isinstance(sets, UnlabeledSets):
             weights, bias = _rescaled(sets, method, errors, weights, bias)
         elif isinstance(sets, SetsInParts):
-            weights, bias = _rescaled_by_sums(sets, criterion, weights, bias)
+            weights, bias = _rescaled_by_sums(sets, method, criterion, weights, bias)
     priors = sets.set_priors
     if refiner is not None:
         found = refiner.shares(refiner.start.new_tensor(free * unit).view(refiner.start.shape))
@@ -374,10 +374,10 @@ def _rescaled(
 
 
 def _rescaled_by_sums(
-    sets: SetsInParts, criterion: Any, weights: FloatArray, bias: FloatArray
+    sets: SetsInParts, method: Method, criterion: Any, weights: FloatArray, bias: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return the same where parts are only asked for sums: two steps are free, length and bias."""
-    unit = float((sets.sample.x @ weights).std())
+    unit = sets.score_deviation(weights, method)
     if not unit > 0:
         return weights, bias
 
@@ -397,6 +397,11 @@ def _rescaled_by_sums(
     return minimise(objective, ROUGH_ITER, None, ROUGH_TOLERANCE)[:2]
 
 
+def _at_hand(sets: Sets) -> bool:
+    """Say whether some of the rows are here, and not only sums over them."""
+    return not isinstance(sets, SetsInParts) or sets.sample is not None
+
+
 def _some_rows(sets: Sets) -> UnlabeledSets:
     """Return rows from the whole of a table that is in memory, or of its first part."""
     part = sets.part(0)
@@ -413,7 +418,13 @@ def _fit_to_some(sets: Sets, method: Method, l2: float, *, certain: bool) -> Lin
     None where that does not pay: the curvature of many columns takes longer than the steps.
     """
     few = len(sets) < WORTH_SOME * SOME_ROWS or sets.row_shape[0] > MOST_COLUMNS
-    if few or not certain or method.information is None or method.batch_by != "rows":
+    if (
+        few
+        or not _at_hand(sets)
+        or not certain
+        or method.information is None
+        or method.batch_by != "rows"
+    ):
         return None
     some = _some_rows(sets)
     present = some.set_priors.matrix[some.set_sizes > 0]

@@ -28,7 +28,7 @@ from unmix.learn.sums import NO_FREE, FloatArray, IntArray, Parts, Question, ans
 __all__ = ["AskedCriterion", "PartsHere", "SetsInParts", "asked_criterion"]
 
 Progress = Callable[[int, int, str], None]
-About = Literal["losses", "counts", "offsets", "effects"]
+About = Literal["losses", "counts", "offsets", "effects", "scores"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,15 +39,15 @@ class SetsInParts:
     ----------
     parts : Parts
         Who is asked.
-    sample : UnlabeledSets
-        Some of the rows, of all parts, encoded.
+    sample : UnlabeledSets or None
+        Some of the rows, of all parts, encoded; None where rows are shown to nobody.
     set_priors : ClassShares
     target_prior : float or array, shape (K,)
     set_ids : tuple
     """
 
     parts: Parts
-    sample: UnlabeledSets
+    sample: UnlabeledSets | None
     set_priors: ClassShares
     target_prior: Any
     set_ids: tuple[Any, ...] = ()
@@ -83,12 +83,29 @@ class SetsInParts:
     def part(self, position: int) -> UnlabeledSets:
         """Return the rows that are at hand, whichever part is asked for."""
         sample, priors, target = self.sample, self.set_priors, self.target_prior
+        if sample is None:
+            raise TypeError("no row of these sets is at hand")
         return UnlabeledSets(sample.x, sample.set_index, priors, target, self.set_ids)
 
     def question(self, about: About, method: Method) -> Question:
         """Return a question about these sets."""
         sizes, rows = self.set_sizes, len(self)
         return Question(about, method.name, self.set_priors, sizes, rows, self.target_prior)
+
+    def score_deviation(self, weights: FloatArray, method: Method) -> float:
+        """Return the standard deviation of x w over the rows at hand, or over all if none are."""
+        if self.sample is not None:
+            return float((self.sample.x @ weights).std())
+        point = np.append(weights, 0.0)
+        rows, total, squares = np.sum(
+            self.parts.ask(self.question("scores", method), point), axis=0
+        )
+        return float(np.sqrt(max(squares / rows - (total / rows) ** 2, 0.0)))
+
+    def effect_size(self, point: FloatArray, method: Method) -> float:
+        """Return the set effect tau that suits all sets best, at weights and bias in one vector."""
+        offsets = np.sum(self.parts.ask(self.question("offsets", method), point), axis=0)
+        return _effect_size(offsets, self.set_sizes)
 
     def split_set(self) -> str | None:
         """Return a set that lies in more than one part, if there is one."""

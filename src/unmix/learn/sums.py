@@ -64,6 +64,7 @@ class Question:
             'offsets'   of each set its offset, and what that varies by without a set effect, each
                         (m,) or (m, K - 1); 0 for sets that have no rows in the part
             'effects'   as 'counts', at the set effect tau with which the point ends
+            'scores'    rows, sum and sum of squares of the logits of two classes, (3,)
 
     method : str
         A name of `unmix.learn.methods.METHODS`.
@@ -76,7 +77,7 @@ class Question:
     target_prior : float or array, shape (K,)
     """
 
-    about: Literal["losses", "counts", "offsets", "effects"]
+    about: Literal["losses", "counts", "offsets", "effects", "scores"]
     method: str
     set_priors: Any
     set_sizes: IntArray
@@ -146,6 +147,9 @@ def answer(x: Rows, set_index: IntArray, question: Question, point: FloatArray) 
     with one_thread():
         if question.about == "offsets":
             return _offsets(x, set_index, question.risk, product(x, weights) + bias)
+        if question.about == "scores":
+            scores = product(x, weights) + bias
+            return np.array([len(x), scores.sum(), (scores**2).sum()])
         if question.about == "losses":
             of_block = mean_of_block(question.risk, question.num_rows)
             step = rows_of_block(x)
