@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from unmix.classifier import UnmixClassifier
 from unmix.cli import main
 from unmix.data.grouped_priors import grouped_priors
 from unmix.data.priors import Priors, UnratedWarning
@@ -287,7 +288,10 @@ def rates(folders):
         (["--workers", "2"], "--workers is about --engine ray; add that or leave --workers out"),
         (["--engine", "local", "--method", "mmc-u2"], "mmc-u2 needs all rows at once"),
         (["--engine", "local", "--method", "count"], "needs each set whole in one part"),
-        (["--engine", "local", "--prior-error", "0.1", "--method", "ssc"], "cannot be refined"),
+        (
+            ["--engine", "local", "--prior-error", "0.1", "--method", "ssc-mse"],
+            "cannot be refined from sums",
+        ),
     ],
 )
 def test_what_an_engine_cannot_do_is_refused_in_one_line(folders, rates, tmp_path, options, said):
@@ -306,6 +310,26 @@ def test_what_an_engine_cannot_do_is_refused_in_one_line(folders, rates, tmp_pat
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
     assert os.listdir(tmp_path) == []
+
+
+def test_the_classifier_takes_files_and_an_engine(folders, tmp_path):
+    given = dict(zip(shares().set_ids, shares().set_priors.as_given, strict=True))
+    options = {"method": "ssc", "l2": 1e-3, "random_state": 0, "hide_sets": False, "held_out": 0.2}
+    folder = str(folders["spread"])
+    clf = UnmixClassifier(given, engine="local", **options).fit(folder, "region")
+    frame = pd.concat([table_of_folder(folder, k) for k in range(FILES)])
+    assert len(clf.predict_proba(frame.drop(columns="region"))) == FILES * ROWS
+    assert clf.judgement_ is not None
+    clf.save(tmp_path / "m")
+    assert UnmixClassifier.load(tmp_path / "m").get_params()["engine"] == "local"
+    with pytest.raises(InputError, match="with engine='local' fit takes files"):
+        UnmixClassifier(given, engine="local", **options).fit(frame, frame["region"])
+    with pytest.raises(InputError, match="model boosting is not available with an engine"):
+        UnmixClassifier(given, engine="local", model="boosting").fit(folder, "region")
+
+
+def table_of_folder(folder, k):
+    return pd.read_parquet(f"{folder}/part-{k}.parquet")
 
 
 def test_csv_is_refused_by_engines(rates, tmp_path):

@@ -5,7 +5,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
+from unmix.core.losses import ssc_cross_entropy
+from unmix.core.row_losses import CrossEntropyRows
+from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.linear import fit_linear
@@ -80,6 +84,34 @@ def test_a_fit_by_sums_is_the_fit_in_memory(method, split, num_classes):
     np.testing.assert_allclose(fit.bias, whole.bias, atol=2e-3)
 
 
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_shares_with_errors_are_refined_by_sums_as_in_memory(num_classes):
+    sets = drawn(num_classes)
+    options = {"method": "ssc", "l2": 1e-3, "prior_errors": 0.1 * (np.arange(NUM_SETS) % 3)}
+    whole = fit_linear(sets, **options)
+    fit = fit_linear(in_parts(sets, by_rows(sets)), **options)
+    assert fit.loss == pytest.approx(whole.loss, abs=1e-7)
+    np.testing.assert_allclose(fit.weights, whole.weights, atol=2e-3)
+    np.testing.assert_allclose(fit.set_priors.matrix, whole.set_priors.matrix, atol=2e-3)
+    assert np.abs(fit.set_priors.matrix - sets.set_priors.matrix).max() > 0.02
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_slope_by_the_set_priors_is_that_of_the_loss(num_classes):
+    sets, rng = drawn(num_classes), np.random.default_rng(0)
+    z = rng.normal(size=2400 if num_classes == 2 else (2400, num_classes))
+    theta = torch.from_numpy(rng.dirichlet(np.ones(num_classes), NUM_SETS)).requires_grad_()
+    weights, target = (
+        torch.from_numpy(sets.set_sizes / 60),
+        torch.full((num_classes,), 1 / num_classes),
+    )
+    moved = Transition.unchecked(theta, weights, target.double())
+    loss = ssc_cross_entropy(torch.from_numpy(z), torch.from_numpy(sets.set_index), moved).sum()
+    (slope,) = torch.autograd.grad(loss, theta)
+    found = CrossEntropyRows(moved).prior_gradient(z, sets.set_index)
+    np.testing.assert_allclose(found, slope.numpy(), rtol=1e-10)
+
+
 def test_the_length_of_the_weights_is_free_of_the_penalty_under_set_effects():
     sets = drawn()
     strong, weak = (
@@ -138,8 +170,8 @@ def test_what_is_no_sum_is_refused_with_what_is():
         fit_linear(asked, method="mmc-u2", l2=1e-3)
     assert "'count'" in str(caught.value)
     assert "proportion'" not in str(caught.value)
-    with pytest.raises(InputError, match="cannot be refined"):
-        fit_linear(asked, method="ssc", l2=1e-3, prior_errors=np.full(NUM_SETS, 0.1))
+    with pytest.raises(InputError, match="cannot be refined from sums by method ssc-mse"):
+        fit_linear(asked, method="ssc-mse", l2=1e-3, prior_errors=np.full(NUM_SETS, 0.1))
 
 
 def test_a_part_answers_without_torch_and_without_an_engine():

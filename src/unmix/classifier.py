@@ -13,7 +13,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from unmix.errors import InputError
-from unmix.learn.estimator import SetClassifier
+from unmix.learn.estimator import SetClassifier, seed_of
+from unmix.learn.parameters import check_parameters
 from unmix.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from unmix.assess.evaluate import Evaluation
     from unmix.assess.judge import Judgement
     from unmix.assess.prevalence import Prevalence
+    from unmix.learn.training_rows import JudgedRows, TrainingRows
 
 __all__ = ["UnmixClassifier"]
 
@@ -75,6 +77,9 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
         strengths are chosen by sets that are hidden in turn, whatever this is.
     keep_split : bool
         Keep the model that was judged, without the rows held out.
+    engine : str, optional
+        'local', 'ray' or 'ray://HOST:PORT': `fit` then takes Parquet files and the name of the set
+        column, and workers read the files and send sums. For linear models.
     random_state : int, RandomState or None
     verbose : bool
         Show a progress bar for each phase of `fit` on a terminal.
@@ -131,17 +136,22 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
         Parameters
         ----------
         X : data frame, array of shape (n, d), or images of shape (n, h, w) or (n, c, h, w)
-            Numbers and categories; missing values are allowed.
+            Numbers and categories; missing values are allowed. With an `engine` files, a folder or
+            a glob.
         sets : array, shape (n,), or data frame
             The set id of each row; labels if `set_priors` is None. A frame of several columns:
             several groupings of the same rows, whose likelihoods add. `set_priors` then maps each
-            column to its shares, and an empty cell says that a row has no set there.
+            column to its shares, and an empty cell says that a row has no set there. With an
+            `engine` the name of the column, or names.
         labels : array, shape (n,), optional
             Classes of a few rows, None or nan for all others: an audit (`audit_`). Nothing is
             trained or chosen by them.
         """
         self.judgement_ = None
-        rows, judged = self._choose_and_learn(X, sets)
+        if self.engine is None:
+            rows, judged = self._choose_and_learn(X, sets)
+        else:
+            rows, judged = self._learn_from_files(X, sets, labels)
         self.audit_ = None
         if labels is not None:
             from unmix.assess.judge import audit_classifier
@@ -159,6 +169,18 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
             if again is not None:
                 self.fit_again(again)
         return self
+
+    def _learn_from_files(self, X: Any, sets: Any, labels: Any) -> tuple[TrainingRows, JudgedRows]:
+        """Fit to files that an engine works on; return the rows at hand, and those to judge by."""
+        from unmix.engines.file_rows import rows_of_files
+
+        if labels is not None:
+            raise InputError("labels audit rows in memory; with files use `unmix fit --labels`")
+        check_parameters(self)
+        options = {"held_out": self.held_out, "verbose": self.verbose}
+        options["seed"] = seed_of(self.random_state)
+        with rows_of_files(str(self.engine), X, sets, self.set_priors, **options) as found:
+            return self._choose_and_learn(found[0], None)[0], found[1]
 
     def evaluate(
         self, X: Any, sets: Any, *, set_priors: Any = None, labels: Any = None

@@ -243,7 +243,7 @@ def fit(
     check_choice(model, method)
     check_hidden(hidden, model)
     if engine is not None:
-        model = by_sums(model, engine)
+        by_sums(model, f"--engine {engine}")
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
     with (
         atomic_folder(output, overwrite=overwrite, refuse=refuse_other_folder) as folder,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 
 from unmix.core.groupings import of_groupings
+from unmix.core.simplex import set_sums
 from unmix.core.transition import Transition, check_logits, check_set_index
 
 __all__ = ["CrossEntropyRows", "fisher_information", "set_log_loss"]
@@ -77,6 +78,26 @@ class CrossEntropyRows:
         whole = self._added if self._parts else self._block
         losses, gradient = whole(logits, set_index)
         return float(losses.sum()), gradient
+
+    def prior_gradient(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
+        """Return the derivative of the sum of the losses by the set priors, (m, K).
+
+        Formula (the pooled prior p follows the set priors; set weights and target prior stay)::
+
+            rho_j sum over all rows of (eta_k / kappa_k) / sum_k (p_k / kappa_k) eta_k
+                - the same over the rows of set j, with Theta_j in the place of p
+
+        For one grouping.
+        """
+        arrays = self._arrays
+        z = np.stack((np.zeros_like(logits), logits), axis=1) if logits.ndim == 1 else logits
+        odds = z - np.log(arrays.target)  # (n, K)
+        with np.errstate(divide="ignore"):
+            log_pooled, log_sets = np.log(arrays.pooled), np.log(arrays.prior_matrix)
+        by_pooled = np.exp(odds - np.logaddexp.reduce(odds + log_pooled, axis=1)[:, None])
+        own = np.exp(odds - np.logaddexp.reduce(odds + log_sets[set_index], axis=1)[:, None])
+        of_sets = set_sums(own, set_index, self.transition.num_sets)
+        return np.asarray(arrays.set_weights[:, None] * by_pooled.sum(axis=0) - of_sets)
 
     def _added(self, logits: FloatArray, set_index: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return the losses and derivatives of several groupings: sums over those of a row."""

@@ -283,7 +283,7 @@ def _as_it_was() -> Iterator[None]:
         handlers[number] = signal.getsignal(number)
     level = logging.getLogger("ray").level
     logging.getLogger("ray").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _silent():
         warnings.simplefilter("ignore")
         try:
             yield
@@ -294,3 +294,21 @@ def _as_it_was() -> Iterator[None]:
                 except ValueError:  # not in the main thread, where nobody changed them
                     break
             logging.getLogger("ray").setLevel(level)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Send standard error nowhere: libraries below Python write there, and what they start."""
+    try:
+        kept = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -48,7 +48,7 @@ from unmix.progress import progress_bar
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["NotShownWarning", "SetClassifier", "class_probabilities"]
+__all__ = ["NotShownWarning", "SetClassifier", "class_probabilities", "seed_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -83,6 +83,7 @@ class SetClassifier:
         allow_set_feature: bool = False,
         held_out: float = 0.0,
         keep_split: bool = False,
+        engine: str | None = None,
         random_state: Any = None,
         verbose: bool = False,
     ) -> None:
@@ -100,6 +101,7 @@ class SetClassifier:
         self.allow_set_feature = allow_set_feature
         self.held_out = held_out
         self.keep_split = keep_split
+        self.engine = engine
         self.random_state = random_state
         self.verbose = verbose
 
@@ -122,7 +124,7 @@ class SetClassifier:
     def _choose_and_learn(self, X: Any, sets: Any) -> tuple[TrainingRows, JudgedRows]:
         """Fit to the rows to learn from; return these, and those that are held out to judge by."""
         check_parameters(self)
-        seed = _seed_of(self.random_state)
+        seed = seed_of(self.random_state)
         if isinstance(X, TrainingRows):
             rows, judged = X, JudgedRows(X.x[:0], None)
             self._frame(rows.x, reset=True)
@@ -130,11 +132,11 @@ class SetClassifier:
             rows, judged = self._rows(X, sets, seed)
         self._refuse_set_feature(rows, sets)
         self._know_priors(rows)
-        rows.refuse(self.method, rows.priors.standard_errors)
+        model = rows.able(self.model, self.method)
         with progress_bar("choosing", enabled=self.verbose) as progress:
             setup, held_out = choose_setup(
                 rows,
-                self.model,
+                model,
                 self.method,
                 labeled=self.set_priors is None,
                 hide_sets=self.hide_sets,
@@ -657,7 +659,7 @@ def class_probabilities(logits: Array, tau: float) -> Array:
     return np.stack(pair, axis=1)
 
 
-def _seed_of(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """Return the seed of a fit: a number as it is, as in the studies; else one is drawn."""
     if isinstance(random_state, int | np.integer) and random_state >= 0:
         return int(random_state)

@@ -114,7 +114,7 @@ def criterion_for(
         In which the free numbers of the refiner are counted.
     """
     if isinstance(sets, SetsInParts):
-        return asked_criterion(method, sets, errors)
+        return asked_criterion(method, sets, errors, refiner, unit)
     if refiner is not None:
         return refining_criterion(method, refiner, len(sets), unit)
     if method.risk is proportion_risk:  # here sets that are known better count more

@@ -197,16 +197,14 @@ def saved_row(name: str) -> Model:
     return model_row(name)
 
 
-def by_sums(model: str | nn.Module, engine: str) -> str:
+def by_sums(model: str | nn.Module, said: str = "an engine") -> str:
     """Return the model that learns from sums over parts for 'auto'; refuse one that cannot."""
     able = [name for name in MODELS if model_row(name).by_sums]
     if isinstance(model, str) and model == "auto":
         return able[0]
     row = model_row(model)
     if not row.by_sums:
-        raise InputError(
-            f"model {row.name} is not available with --engine {engine}; use {' or '.join(able)}"
-        )
+        raise InputError(f"model {row.name} is not available with {said}; use {' or '.join(able)}")
     return row.name
 
 

@@ -74,5 +74,9 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "allow_set_feature": (_is_bool, "True or False"),
     "held_out": (_is_part, "a share of the rows from 0 to below 1"),
     "keep_split": (_is_bool, "True or False"),
+    "engine": (
+        lambda value: value is None or isinstance(value, str),
+        "'local', 'ray', 'ray://HOST:PORT' or None",
+    ),
     "prior_error": (_is_error, f"a standard error between 0 and {MOST_ERROR}, 'auto' or None"),
 }

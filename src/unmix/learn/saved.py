@@ -69,6 +69,7 @@ PARAMETERS = (
     "allow_set_feature",
     "held_out",
     "keep_split",
+    "engine",
     "random_state",
     "verbose",
 )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,12 +23,14 @@ from unmix.data.sets import UnlabeledSets
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method, risk_of
-from unmix.learn.sums import NO_FREE, FloatArray, IntArray, Parts, Question, answer
+from unmix.learn.sums import NO_FREE, About, FloatArray, IntArray, Parts, Question, answer
+
+if TYPE_CHECKING:
+    from unmix.learn.refined_priors import PriorRefiner
 
 __all__ = ["AskedCriterion", "PartsHere", "SetsInParts", "asked_criterion"]
 
 Progress = Callable[[int, int, str], None]
-About = Literal["losses", "counts", "offsets", "effects", "scores"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,31 +124,45 @@ class AskedCriterion:
 
     about: About
     method: Method
+    refiner: PriorRefiner | None = None
+    unit: FloatArray = field(default_factory=lambda: NO_FREE)
 
     @property
     def in_blocks(self) -> bool:
         """Whether it is a sum over rows."""
         return self.about == "losses"
 
-    def sums(self, sets: Any, progress: Progress | None) -> AskedSums:
+    def sums(self, sets: Any, progress: Progress | None) -> AskedSums | RefinedSums:
         """Return who asks for the sums over the rows of sets."""
-        return AskedSums(sets, self, progress)
+        kind = AskedSums if self.refiner is None else RefinedSums
+        return kind(sets, self, progress)
 
 
-def asked_criterion(method: Method, sets: SetsInParts, errors: FloatArray) -> AskedCriterion:
+def asked_criterion(
+    method: Method,
+    sets: SetsInParts,
+    errors: FloatArray,
+    refiner: PriorRefiner | None = None,
+    unit: FloatArray = NO_FREE,
+) -> AskedCriterion:
     """Return what a linear model minimises to learn by a method, as questions to the parts.
+
+    Parameters are those of `unmix.learn.linear_objective.criterion_for`.
 
     Raises
     ------
     InputError
         The method is no sum over rows or whole sets, or a set does not lie in one part.
     """
-    if method.refines and errors.any():
-        raise InputError(
-            "shares with standard errors cannot be refined where rows are only summed in parts; "
-            "leave the errors out, or fit without --engine"
-        )
     risk = risk_of(method, sets.transition)
+    if method.refines and errors.any():
+        by_arrays = isinstance(risk, MeanLoss) and risk.for_arrays is not None
+        if not by_arrays or sets.set_priors.grouping is not None:
+            raise InputError(
+                f"shares with standard errors cannot be refined from sums by method {method.name} "
+                "or for several groupings; leave the errors out, or use ssc and one grouping"
+            )
+        return AskedCriterion("refined", method, refiner, unit)
     if isinstance(risk, MeanLoss):
         return AskedCriterion("losses", method)
     kinds: dict[type, About] = {CountRisk: "counts", SetEffectRisk: "effects"}
@@ -195,7 +211,7 @@ class AskedSums:
         self, sets: SetsInParts, criterion: AskedCriterion, progress: Progress | None
     ) -> None:
         self._sets, self._progress, self._passes = sets, progress, 0
-        self._question = sets.question(criterion.about, criterion.method)
+        self.question = sets.question(criterion.about, criterion.method)
         self._offsets = None
         if criterion.about == "effects":
             self._offsets = sets.question("offsets", criterion.method)
@@ -206,16 +222,16 @@ class AskedSums:
         """Ask every part; with set effects twice, since their size depends on all sets."""
         point = np.concatenate((weights.ravel(), np.ravel(bias)))
         if self._offsets is not None:
-            found = np.sum(self._ask(self._offsets, point), axis=0)
+            found = np.sum(self.ask(self._offsets, point), axis=0)
             point = np.append(point, _effect_size(found, self._sets.set_sizes))
-        return 0.0, NO_FREE, self._ask(self._question, point)
+        return 0.0, NO_FREE, self.ask(self.question, point)
 
     @contextmanager
     def working(self) -> Iterator[None]:
         """Hold nothing: the work is done by others."""
         yield
 
-    def _ask(self, question: Question, point: FloatArray) -> list[FloatArray]:
+    def ask(self, question: Question, point: FloatArray) -> list[FloatArray]:
         """Ask every part one question."""
         self._passes += 1
         done, rows = 0, self._sets.part_sizes
@@ -227,6 +243,42 @@ class AskedSums:
                 self._progress(done, sum(rows), f"pass {self._passes} of a linear fit")
 
         return self._sets.parts.ask(question, point, answered)
+
+
+class RefinedSums:
+    """The same where the set priors move too: the parts say which way, this process how far."""
+
+    def __init__(
+        self, sets: SetsInParts, criterion: AskedCriterion, progress: Progress | None
+    ) -> None:
+        assert criterion.refiner is not None
+        self._refiner, self._unit = criterion.refiner, criterion.unit
+        self._asked, self._num_rows = AskedSums(sets, criterion, progress), len(sets)
+        self.working = self._asked.working
+
+    def at(
+        self, weights: FloatArray, bias: FloatArray, free: FloatArray
+    ) -> tuple[float, FloatArray, Iterable[FloatArray]]:
+        """Ask every part at the priors of the free numbers."""
+        import torch
+
+        leaf = torch.from_numpy(free).requires_grad_()
+        moved = (leaf * torch.from_numpy(self._unit)).view(self._refiner.start.shape)
+        shares = self._refiner.shares(moved)
+        penalty = self._refiner.penalty(moved) / self._num_rows
+        here = weights.size + bias.size
+        priors = shares.detach().numpy().ravel()
+        point = np.concatenate((weights.ravel(), np.ravel(bias), priors))
+        vectors = self._asked.ask(self._asked.question, point)
+        by_shares = np.sum([vector[1 + here :] for vector in vectors], axis=0)
+        slope = torch.from_numpy(by_shares).view(shares.shape)
+        (by_free,) = torch.autograd.grad(penalty + (shares * slope).sum(), leaf)
+        none = np.zeros(free.size)
+        return (
+            penalty.item(),
+            by_free.numpy(),
+            (np.concatenate((vector[: 1 + here], none)) for vector in vectors),
+        )
 
 
 def _effect_size(offsets: FloatArray, set_sizes: IntArray) -> float:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.core.risks import MeanLoss, Risk
+from unmix.core.row_losses import CrossEntropyRows
 from unmix.core.set_risks import SetEffectRisk, SetRisk
 from unmix.core.transition import Transition
 from unmix.learn.methods import method_named, risk_of
@@ -25,6 +26,7 @@ from unmix.learn.threads import one_thread
 __all__ = [
     "BLOCK_ROWS",
     "NO_FREE",
+    "About",
     "BlockValue",
     "Parts",
     "Question",
@@ -44,6 +46,7 @@ Rows = npt.NDArray[Any]
 # (logits, set of each row) -> value, derivative by the logits, by the free numbers of the priors
 BlockValue = Callable[[FloatArray, IntArray], tuple[float, FloatArray, FloatArray]]
 Answered = Callable[[int], None]
+About = Literal["losses", "counts", "offsets", "effects", "scores", "refined"]
 
 NO_FREE = np.empty(0)
 # Of a block in float64: it stays in the processor's cache between its two products.
@@ -65,6 +68,8 @@ class Question:
                         (m,) or (m, K - 1); 0 for sets that have no rows in the part
             'effects'   as 'counts', at the set effect tau with which the point ends
             'scores'    rows, sum and sum of squares of the logits of two classes, (3,)
+            'refined'   as 'losses', at the set priors (m, K) with which the point ends, and the
+                        derivatives by these, m K more
 
     method : str
         A name of `unmix.learn.methods.METHODS`.
@@ -77,7 +82,7 @@ class Question:
     target_prior : float or array, shape (K,)
     """
 
-    about: Literal["losses", "counts", "offsets", "effects", "scores"]
+    about: About
     method: str
     set_priors: Any
     set_sizes: IntArray
@@ -122,7 +127,7 @@ class Parts(Protocol):
         question : Question
             The same object as long as only the point changes.
         point : array of float64
-            Weights, bias and, for 'effects', tau, in one vector.
+            Weights, bias and what else the question wants, in one vector.
         answered : function (part)
             Called as answers come in, in any order.
         """
@@ -139,9 +144,10 @@ def answer(x: Rows, set_index: IntArray, question: Question, point: FloatArray) 
         Their sets, by the numbers that these have in the question.
     question : Question
     point : array of float64
-        Weights (d,) or (d, K), bias () or (K,), and tau for 'effects', in one vector.
+        Weights (d,) or (d, K), bias () or (K,), and what else the question wants, in one vector.
     """
-    numbers, tau = (point[:-1], point[-1]) if question.about == "effects" else (point, 0.0)
+    ends = {"effects": 1, "refined": question.set_priors.matrix.size}
+    numbers, rest = np.split(point, [point.size - ends.get(question.about, 0)])
     weights, bias = _split(numbers, x.shape[1])
     # Several threads might add up a product of matrices in another order.
     with one_thread():
@@ -153,10 +159,13 @@ def answer(x: Rows, set_index: IntArray, question: Question, point: FloatArray) 
         if question.about == "losses":
             of_block = mean_of_block(question.risk, question.num_rows)
             step = rows_of_block(x)
+        elif question.about == "refined":
+            of_block = _by_priors(question, rest)
+            step = max(BLOCK_ROWS, len(question.set_sizes))  # no shorter than the table of sets
         else:
-            of_block = _sum_of_sets(question, float(tau))
+            of_block = _sum_of_sets(question, rest)
             step = len(x)  # sets are whole
-        total = np.zeros(1 + numbers.size)
+        total = np.zeros(1 + numbers.size + (rest.size if question.about == "refined" else 0))
         for rows, index in blocks(x, set_index, step):
             total = total + block_sums(rows, index, weights, bias, of_block, small=step < len(x))
         return total
@@ -175,7 +184,25 @@ def mean_of_block(risk: Risk, num_rows: int) -> BlockValue:
     return of_block
 
 
-def _sum_of_sets(question: Question, tau: float) -> BlockValue:
+def _by_priors(question: Question, priors: FloatArray) -> BlockValue:
+    """Return the part of a block in the mean loss, with its derivatives by the set priors too."""
+    shares = question.set_priors.with_matrix(priors.reshape(question.set_priors.matrix.shape))
+    sizes, stated = question.set_sizes, question.risk
+    assert isinstance(stated, MeanLoss)  # whose target prior does not move
+    target = stated.transition.arrays.target
+    moved = Transition(shares, sizes, target, scoring=True)
+    losses = CrossEntropyRows(moved)
+
+    def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
+        value, gradient = losses.sum_and_gradient(logits, index)
+        by_priors = losses.prior_gradient(logits, index).ravel()
+        n = question.num_rows
+        return value / n, gradient / n, by_priors / n
+
+    return of_block
+
+
+def _sum_of_sets(question: Question, rest: FloatArray) -> BlockValue:
     """Return the part that whole sets have in a risk of sets, with its derivatives."""
     risk = question.risk
     if not isinstance(risk, SetRisk):
@@ -184,7 +211,7 @@ def _sum_of_sets(question: Question, tau: float) -> BlockValue:
 
     def of_block(logits: FloatArray, index: IntArray) -> tuple[float, FloatArray, FloatArray]:
         if isinstance(risk, SetEffectRisk):
-            value, gradient = risk.sum_at(tau, logits, index)
+            value, gradient = risk.sum_at(float(rest[0]), logits, index)
         else:
             value, gradient, _ = risk.added(logits, index)
         return value / divisor, gradient / divisor, NO_FREE

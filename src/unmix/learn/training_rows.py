@@ -21,7 +21,7 @@ from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.methods import METHODS
-from unmix.learn.models import Model
+from unmix.learn.models import Model, by_sums
 from unmix.learn.sets_in_parts import SetsInParts, asked_criterion
 
 if TYPE_CHECKING:
@@ -185,15 +185,19 @@ class TrainingRows:
         """What all rows and their sets define."""
         return Transition(self.priors.set_priors, self.set_sizes, self.target)
 
-    def refuse(self, method: str, errors: Array | None) -> None:
-        """Raise InputError if rows that are only asked for sums cannot be learned from by a method.
+    def able(self, model: Any, method: str) -> Any:
+        """Return the model to choose from; refuse what rows that are asked for sums cannot teach.
 
-        Before anything is chosen, which takes long; 'auto' is no method yet.
+        Before anything is chosen, which takes long; a method 'auto' is none yet.
         """
-        if method in METHODS and isinstance(self.on_disk, SetsInParts):
-            sets = replace(self.on_disk, set_priors=self.priors.set_priors)
+        if not isinstance(self.on_disk, SetsInParts):
+            return model
+        if method in METHODS:
+            errors = self.priors.standard_errors
             certain = np.zeros(len(self.priors))
+            sets = replace(self.on_disk, set_priors=self.priors.set_priors)
             asked_criterion(METHODS[method], sets, certain if errors is None else errors)
+        return by_sums(model)
 
     def in_memory(self, model: Model) -> UnlabeledSets:
         """Return the rows in memory as a model takes them."""
