@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from unmix import UnmixClassifier
 from unmix.cli import main
 from unmix.data import shuffled
 from unmix.data.priors import Priors
@@ -399,8 +400,25 @@ def test_boosting_says_that_it_trains_on_a_sample(files, monkeypatch):
     args = ["fit", rows, "--sets", "region", "--priors", rates, "-o", output, "--stream"]
     result = CliRunner().invoke(main, [*args, "--method", "ssc", "--model", "boosting", "--json"])
     assert result.exit_code == 0, result.output
-    assert "boosting trains in memory, on a random sample of 1," in result.stderr
-    assert "training rows; linear and mlp use all of them" in result.stderr
+    assert "boosting with ssc trains in memory, on a random sample of 1," in result.stderr
+    said = json.loads(result.stdout)["sentences"][0]
+    assert "with method ssc on a random sample of 1," in said
+
+
+@pytest.mark.parametrize("method", ["set-effects", "count"])
+def test_a_method_of_whole_sets_learns_from_a_sample_where_rows_are_too_many(
+    files, monkeypatch, method
+):
+    monkeypatch.setattr(streaming, "MOST_IN_MEMORY", 1200)
+    found, _ = fit(files, "large", "--stream", "--method", method, "--model", "linear")
+    assert f"with method {method} on a random sample of 1," in found["sentences"][0]
+    whole, _ = fit(files, "whole", "--method", method, "--model", "linear")
+    assert "sample" not in whole["sentences"][0]
+    rows = pd.read_parquet(files / "rows.parquet").drop(columns="region")
+    models = [UnmixClassifier.load(files / name) for name in ("large", "whole")]
+    scores = [clf.decision_function(rows) for clf in models]
+    assert np.corrcoef(*scores)[0, 1] > 0.97
+    assert models[0].sampled_rows_ > 1000
 
 
 def test_a_bad_cell_is_named_with_its_file_and_row(files):

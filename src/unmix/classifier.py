@@ -114,6 +114,9 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
         saved model.
     fitted_again_ : bool
         Whether the model learned from the rows held out as well, after it was judged.
+    sampled_rows_ : int
+        Rows of the random sample that the model learned from where a table is too large for memory
+        and the model needs it there; 0 if it learned from all rows.
     audit_ : LabelAudit or None
         What the labels say that `fit` was given; not kept in a saved model.
 

@@ -50,10 +50,11 @@ def summarise(
         One for each of more than two classes, if sets were hidden.
     """
     assumption, gain = clf.method_row_.assumption, clf.gains_.get(clf.method_)
+    sample = f"a random sample of {clf.sampled_rows_:,} of " if clf.sampled_rows_ else ""
     learned = (
-        f"A {clf.model_} model was trained with method {clf.method_} on {diagnosis.num_rows:,} "
-        f"rows in {diagnosis.num_sets:,} sets; the effective number of labels is about "
-        f"{diagnosis.worth_in_labels:,.0f}.",
+        f"A {clf.model_} model was trained with method {clf.method_} on {sample}"
+        f"{diagnosis.num_rows:,} rows in {diagnosis.num_sets:,} sets; the effective number of "
+        f"labels is about {diagnosis.worth_in_labels:,.0f}.",
         f"It assumes that {assumption.shared}.",
         _no_gain(clf, diagnosis.num_sets)
         if gain is None

@@ -230,7 +230,7 @@ def fit(
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
     from unmix.learn.estimator import NotShownWarning, SetClassifier
-    from unmix.learn.models import by_sums, model_row
+    from unmix.learn.models import by_sums
     from unmix.learn.network_size import check_hidden
     from unmix.learn.saved import refuse_other_folder, write_model
     from unmix.learn.table_source import TableSource
@@ -294,10 +294,10 @@ def fit(
                 if figures is not None:
                     write_figures(judgement, figures, figure_format)
                 (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
-    if training.on_disk is not None and model_row(clf.model_).in_memory:
+    if clf.sampled_rows_:
         tell(
-            f"note: {clf.model_} trains in memory, on a random sample of {len(training.x):,} of "
-            f"{training.num_rows:,} training rows; linear and mlp use all of them",
+            f"note: {clf.model_} with {clf.method_} trains in memory, on a random sample of "
+            f"{clf.sampled_rows_:,} of {training.num_rows:,} training rows",
             err=True,
         )
     for warning in caught:

@@ -180,13 +180,14 @@ class SetClassifier:
     def _learn(self, rows: TrainingRows, setup: Setup, before: Learner | None = None) -> None:
         """Fit to rows, from where a learner of some of them ended, if there is one."""
         row, priors = model_row(setup.model), rows.priors
+        sampled = rows.sampled(row, METHODS[setup.method])
         doing = "fitting" if before is None else "fitting again"
         label = f"{doing}, {setup.model_name}, {setup.method}"
         errors = self._prior_errors(priors)
         noticed = 0.0 if before is None else before.noticed_error
         with progress_bar(label, enabled=self.verbose, unit=row.unit) as progress:
             self.learner_ = fit_learner(
-                rows.all(row),
+                rows.all(row, METHODS[setup.method]),
                 setup,
                 categorical=rows.encoder.categorical,
                 prior_errors=noticed or errors,
@@ -202,7 +203,7 @@ class SetClassifier:
                 self.learner_ = with_resamples(
                     rows.in_memory(row),
                     self.learner_,
-                    thinned=rows.on_disk is not None and not row.in_memory,
+                    thinned=rows.on_disk is not None and not sampled,
                     seed=setup.seed,
                     progress=progress,
                 )
@@ -227,6 +228,7 @@ class SetClassifier:
         self.training_summary_: TrainingSummary | None = TrainingSummary.of(
             rows.x, rows.encoder, lambda kept: self.learner_.logits(view.x[kept]), self.classes_
         )
+        self.sampled_rows_ = len(rows.x) if sampled else 0
         self.fitted_again_ = False
 
     @property

@@ -544,6 +544,7 @@ ROWS = {
         _fit_model,
         _load,
         _refuse,
+        whole_sets_in_memory=True,
         in_auto=True,
         by_sums=True,
         strength=_strength,

@@ -95,6 +95,8 @@ class Model:
     """The file of its weights in a saved model."""
     in_memory: bool = False
     """Whether it needs all rows in memory; others also learn from rows on disk."""
+    whole_sets_in_memory: bool = False
+    """Whether it needs them there to learn by the counts or shares of whole sets."""
     by_sums: bool = False
     """Whether it learns from rows that are only asked for sums (`unmix.learn.sums`)."""
     tables: bool = True

@@ -236,6 +236,7 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "stated_priors": shares.tolist(),
         "set_priors": learner.set_priors.tolist(),
         "fitted_again": clf.fitted_again_,
+        "sampled_rows": clf.sampled_rows_,
         "refined": learner.refined,
         "noticed_error": learner.noticed_error,
         "tau": learner.tau,
@@ -373,6 +374,7 @@ def _rebuild(
     clf.learner_ = Learner(setup, fit, base, refined, state["history"], bool(told), tau, noticed)
     clf.refined_, clf.noticed_error_ = clf.learner_.refined, clf.learner_.noticed_error
     clf.fitted_again_ = state.get("fitted_again", False)
+    clf.sampled_rows_ = state.get("sampled_rows", 0)
     return clf
 
 

@@ -20,7 +20,7 @@ from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
-from unmix.learn.methods import METHODS
+from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import Model, by_sums
 from unmix.learn.sets_in_parts import SetsInParts, asked_criterion
 
@@ -199,6 +199,16 @@ class TrainingRows:
             asked_criterion(METHODS[method], sets, certain if errors is None else errors)
         return by_sums(model)
 
+    def sampled(self, model: Model, method: Method) -> bool:
+        """Say whether a model is fitted to a sample, since the rows are too many for memory.
+
+        How well the share of a set is known for its rows in the sample, `SharePrecision` says.
+        """
+        if self.on_disk is None:
+            return False
+        whole = method.batch_by == "whole sets" and not isinstance(self.on_disk, SetsInParts)
+        return model.in_memory or (model.whole_sets_in_memory and whole)
+
     def in_memory(self, model: Model) -> UnlabeledSets:
         """Return the rows in memory as a model takes them."""
         if model.view not in self._views:
@@ -210,9 +220,9 @@ class TrainingRows:
             )
         return self._views[model.view]
 
-    def all(self, model: Model) -> Sets:
-        """Return all rows as a model takes them; a sample if it needs them in memory."""
-        if self.on_disk is None or model.in_memory:
+    def all(self, model: Model, method: Method) -> Sets:
+        """Return all rows as a model takes them; a sample if they must be in memory at once."""
+        if self.on_disk is None or self.sampled(model, method):
             return self.in_memory(model)
         self._views.clear()  # from here on memory is for the rows on disk
         return replace(self.on_disk, set_priors=self.priors.set_priors, target_prior=self.target)
