@@ -395,12 +395,16 @@ def _check_form(form: Form | None, clf: SetClassifier, row: Model) -> None:
         raise ValueError("num_features is not that of the encoder")
 
 
+# Constructor arguments that a folder of an earlier version lacks.
+_LATEST = {"keep_split"}
+
+
 def _arguments(state: dict[str, Any]) -> dict[str, Any]:
     """Return the constructor arguments; folders of 0.1 tell only what was used."""
     if "parameters" in state:
         stored = state["parameters"]
-        # Older folders lack the latest ones.
-        return {name: _restored(stored[name]) for name in PARAMETERS if name in stored}
+        known = [name for name in PARAMETERS if name in stored or name not in _LATEST]
+        return {name: _restored(stored[name]) for name in known}
     return {
         "method": state["method"],
         "model": state["model"],
