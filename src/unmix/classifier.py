@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["UnmixClassifier"]
 
+LABELS_FOR = ("audit", "training")
+
 
 class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier for rows that come in sets whose class shares are known.
@@ -117,6 +119,8 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
     sampled_rows_ : int
         Rows of the random sample that the model learned from where a table is too large for memory
         and the model needs it there; 0 if it learned from all rows.
+    training_labels_ : int
+        Labeled rows that were learned from.
     audit_ : LabelAudit or None
         What the labels say that `fit` was given; not kept in a saved model.
 
@@ -133,8 +137,8 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
     True
     """
 
-    def fit(self, X: Any, sets: Any = None, labels: Any = None) -> Self:
-        """Learn from rows and the set of each row; audit by labels, if there are a few.
+    def fit(self, X: Any, sets: Any = None, labels: Any = None, labels_for: str = "audit") -> Self:
+        """Learn from rows and the set of each row; audit by labels, or learn from them too.
 
         Parameters
         ----------
@@ -147,20 +151,27 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
             column to its shares, and an empty cell says that a row has no set there. With an
             `engine` the name of the column, or names.
         labels : array, shape (n,), optional
-            Classes of a few rows, None or nan for all others: an audit (`audit_`). Nothing is
-            trained or chosen by them.
+            Classes of a few rows, None or nan for all others.
+        labels_for : 'audit' or 'training'
+            'audit': nothing is trained or chosen by the labels, and `audit_` says what they say of
+            the model. 'training': these rows are taken out of their sets, whose counts become so
+            much lower, and are learned from as sets of one (`training_labels_`). They are then no
+            audit.
         """
+        if labels_for not in LABELS_FOR:
+            raise InputError(f"labels_for must be 'audit' or 'training'; got {labels_for!r}")
+        if labels is not None and self.set_priors is None:
+            raise InputError("without set_priors the sets are labels, and no others are needed")
+        learned = labels if labels_for == "training" else None
         self.judgement_ = None
         if self.engine is None:
-            rows, judged = self._choose_and_learn(X, sets)
+            rows, judged = self._choose_and_learn(X, sets, learned)
         else:
             rows, judged = self._learn_from_files(X, sets, labels)
         self.audit_ = None
-        if labels is not None:
+        if labels is not None and learned is None:
             from unmix.assess.judge import audit_classifier
 
-            if self.set_priors is None:
-                raise InputError("without set_priors the sets are labels, and labels audit nothing")
             self.audit_ = audit_classifier(self, X, sets, labels)
         if len(judged.x):
             from unmix.assess.judge import judge

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from unmix.assess.audit import LabelAudit, audit_labels
 from unmix.assess.class_gains import class_gains
@@ -26,6 +25,7 @@ from unmix.assess.sentences import rates_hold, summarise
 from unmix.core.assumptions import Assumption, shares_of_rows
 from unmix.core.groupings import row_copies
 from unmix.data.grouped_priors import GroupedPriors, find_sets
+from unmix.data.known_rows import label_codes
 from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.estimator import SetClassifier, class_probabilities
@@ -87,6 +87,8 @@ class Judgement:
         Learning curve of boosting and networks; may be empty.
     audit : LabelAudit or None
         What a few labels say that nothing was trained on.
+    training_labels : int
+        Labeled rows that were trained on.
     """
 
     sentences: tuple[str, ...]
@@ -111,6 +113,7 @@ class Judgement:
     effects: tuple[Effect, ...]
     history: tuple[dict[str, float], ...]
     audit: LabelAudit | None = None
+    training_labels: int = 0
 
     @property
     def rates_hold(self) -> bool:
@@ -243,21 +246,20 @@ def audit_classifier(clf: SetClassifier, X: Any, sets: Any, labels: Any) -> Labe
 
 def audit_logits(clf: SetClassifier, logits: Array, sets: Any, labels: Any) -> LabelAudit:
     """Do the same by the logits of the rows at the learner's base prior."""
-    values = pd.Series(labels).reset_index(drop=True)
-    if len(values) != len(logits):
-        raise InputError(f"X has {len(logits)} rows and labels has {len(values)}")
-    rows = np.flatnonzero(values.notna().to_numpy() & (values.astype(str) != "").to_numpy())
+    codes = label_codes(labels, clf.classes_)
+    if len(codes) != len(logits):
+        raise InputError(f"X has {len(logits)} rows and labels has {len(codes)}")
+    rows = np.flatnonzero(codes >= 0)
     if len(rows) < 2:
         raise InputError(
-            f"{len(rows)} of {len(values):,} rows have a label; label at least 2, or leave labels "
+            f"{len(rows)} of {len(codes):,} rows have a label; label at least 2, or leave labels "
             "out"
         )
-    codes = _label_codes(clf, values.iloc[rows].to_numpy())
     priors = clf.priors_of_training(refined=True)
     set_index, _ = find_sets(sets, priors, unused="keep")
     known = clf.probabilities_in_sets(logits, set_index, priors)
     by_share = shares_of_rows(set_index, priors.set_priors)
-    return audit_labels(known[rows], by_share[rows], codes)
+    return audit_labels(known[rows], by_share[rows], codes[rows])
 
 
 def diagnose_classifier(clf: SetClassifier) -> Diagnosis:
@@ -328,6 +330,8 @@ def judge_logits(
     audit: LabelAudit | None = getattr(clf, "audit_", None)
     if audit is not None:
         sentences, believable = (*sentences, audit.sentence), believable and not audit.worse
+    if clf.training_labels_:
+        sentences = (*sentences, _trained_on_labels(clf.training_labels_))
     if then_fitted_to:
         sentences = (*sentences, _fitted_again(diagnosis.num_rows, then_fitted_to))
     return Judgement(
@@ -353,6 +357,15 @@ def judge_logits(
         effects=effects_of(clf),
         history=tuple(clf.history_),
         audit=audit,
+        training_labels=clf.training_labels_,
+    )
+
+
+def _trained_on_labels(number: int) -> str:
+    """Say that labels were learned from, and are no evidence."""
+    return (
+        f"It also learned from {number:,} labeled rows. They are no audit: nothing here is judged "
+        "by them."
     )
 
 
@@ -383,23 +396,12 @@ def _frozen(share: Any) -> Share:
 
 def _label_codes(clf: SetClassifier, labels: Any) -> Array:
     """Return labels as positions in `classes_`, or name the one that is unknown."""
-    names = [str(c) for c in clf.classes_]
-    position = {name: i for i, name in enumerate(names)}
-    # True and 1.0 are the positive class of shares of positives.
-    if names == ["0", "1"]:
-        position |= {"False": 0, "false": 0, "0.0": 0, "True": 1, "true": 1, "1.0": 1}
-    codes, found = pd.factorize(pd.Series(labels))
+    codes = label_codes(labels, clf.classes_)
     if (codes < 0).any():
         raise InputError(
             f"row {int((codes < 0).argmax()) + 1} has no label; give it one or remove it"
         )
-    unknown = [str(value) for value in found if str(value) not in position]
-    if unknown:
-        raise InputError(
-            f"the labels hold {unknown[0]!r}, which is no class of the model "
-            f"(classes: {', '.join(names)}); recode them"
-        )
-    return np.array([position[str(value)] for value in found])[codes]
+    return codes
 
 
 def _histograms(

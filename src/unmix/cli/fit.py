@@ -152,8 +152,15 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
     "--labels",
     "label_column",
     metavar="COLUMN",
-    help="Column with the classes of a few rows, empty for all others: an audit. Nothing is "
-    "trained by it.",
+    help="Column with the classes of a few rows, empty for all others.",
+)
+@click.option(
+    "--labels-for",
+    type=click.Choice(["audit", "training"]),
+    default="audit",
+    show_default=True,
+    help="audit: nothing is trained by the labels, which judge the model. training: these rows "
+    "are learned from, beside their sets.",
 )
 @click.option("--drop", multiple=True, help="Column to leave out; repeat the option for more.")
 @click.option(
@@ -196,6 +203,7 @@ def fit(
     prior_error: float | str | None,
     hide_sets: bool | None,
     label_column: str | None,
+    labels_for: str,
     drop: tuple[str, ...],
     list_columns: bool,
     held_out: float,
@@ -253,12 +261,16 @@ def fit(
         warnings.simplefilter("always", NotShownWarning)
         warnings.simplefilter("always", UnratedWarning)
         priors = rates_of(set_columns, priors_files, reading)
+        learned, audited = label_column, None
+        if labels_for == "audit":
+            learned, audited = None, label_column
         source = TableSource.open(
             rows,
             set_columns,
             priors,
-            # The labels are no feature: what is trained never sees this column.
-            drop=drop if label_column is None else (*drop, label_column),
+            # Labels are no feature, and those for an audit are never seen by what is trained.
+            drop=drop if audited is None else (*drop, audited),
+            label_column=learned,
             allow_unused=allow_unused_priors,
             held_out=held_out,
             seed=seed,
@@ -280,9 +292,9 @@ def fit(
         settings = {"options": plain(options)}
         with _resumable(source.stream), source.rows(output, settings) as (training, judged):
             clf = SetClassifier(training.priors, **options, verbose=not as_json).fit(training)
-            if label_column is not None:
+            if audited is not None:
                 with progress_bar("auditing by labels", enabled=not as_json):
-                    clf.audit_ = _audited(clf, rows, set_columns, label_column, priors)
+                    clf.audit_ = _audited(clf, rows, set_columns, audited, priors)
             again = None if keep_split else training.everything
             number = 0 if again is None else again.num_rows
             with progress_bar("judging", enabled=not as_json):
@@ -317,6 +329,7 @@ def fit(
         record["set_priors"] = {str(name): share for name, share in clf.set_priors_.items()}
         evaluation = judgement.evaluation
         record["fitted_again"] = clf.fitted_again_
+        record["training_labels"] = clf.training_labels_
         record["audit"] = plain(judgement.audit)
         record["evaluation"] = None if evaluation is None else _brief(evaluation)
         record["output"] = output

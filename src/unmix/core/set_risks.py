@@ -131,15 +131,27 @@ class SetEffectRisk(SetRisk):
 
     Formula: the mean over the sets of `unmix.core.set_effects.set_effect_nll` at the tau that suits
     these sets best (so that the gradient is that of the minimum over tau). Sets of one grouping may
-    differ more than those of another: each has its own tau.
+    differ more than those of another: each has its own tau. A row whose class is known, a set of
+    one (`SharePrecision.labels`), adds its log-loss.
     """
 
     def sum_over_sets(
         self, logits: FloatArray, set_index: IntArray
     ) -> tuple[float, FloatArray, int]:
         """Return the sum, its derivative by the logits, and the number of sets: of one grouping."""
-        values, gradient, _ = best_effect_nll(*self._evidence(logits, set_index))
-        return float(values.sum()), gradient, len(values)
+        labels = self._labels(set_index)
+        if labels is None:
+            values, gradient, _ = best_effect_nll(*self._evidence(logits, set_index))
+            return float(values.sum()), gradient, len(values)
+        gradient, known = np.zeros_like(logits), set_index[labels]
+        values, gradient[labels] = count_nll(
+            logits[labels], np.arange(len(known)), self.stated(known, logits)
+        )
+        total, num_sets, others = float(values.sum()), len(values), ~labels
+        if others.any():
+            added, gradient[others], sets = self.sum_over_sets(logits[others], set_index[others])
+            total, num_sets = total + added, num_sets + sets
+        return total, gradient, num_sets
 
     def divisor(self, num_sets: int, num_rows: int) -> int:
         """Return the number of sets: their mean is taken."""
@@ -147,9 +159,18 @@ class SetEffectRisk(SetRisk):
 
     def information(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return a positive diagonal in the place of the Hessian of the sum: of one grouping."""
-        z, position, shares, variances = self._evidence(logits, set_index)
-        tau = effect_size(z, position, shares, variances)
-        return set_effect_hessian(z, position, shares, tau, variances)
+        labels = self._labels(set_index)
+        if labels is None:
+            z, position, shares, variances = self._evidence(logits, set_index)
+            tau = effect_size(z, position, shares, variances)
+            return set_effect_hessian(z, position, shares, tau, variances)
+        found, known, others = np.zeros_like(logits), set_index[labels], ~labels
+        found[labels] = count_hessian(
+            logits[labels], np.arange(len(known)), self.stated(known, logits)
+        )
+        if others.any():
+            found[others] = self.information(logits[others], set_index[others])
+        return found
 
     def tau(self, logits: FloatArray, set_index: IntArray) -> float:
         """Return the standard deviation of the set effect that suits these rows best.
@@ -157,7 +178,10 @@ class SetEffectRisk(SetRisk):
         Of several groupings that of the sum of their effects, which are independent.
         """
         if set_index.ndim == 1:
-            return effect_size(*self._evidence(logits, set_index))
+            labels = self._labels(set_index)
+            if labels is not None:  # which say nothing of the effect of a set
+                logits, set_index = logits[~labels], set_index[~labels]
+            return effect_size(*self._evidence(logits, set_index)) if len(logits) else 0.0
         found = [
             self.parts[g].tau(logits[rows], index)
             for rows, index, _, g in of_groupings(set_index, self.transition)
@@ -190,6 +214,14 @@ class SetEffectRisk(SetRisk):
         z, position, shares, variances = self._evidence(logits, set_index)
         values, gradient, _ = set_effect_nll(z, position, shares, tau, variances)
         return float(values.sum()), gradient
+
+    def _labels(self, set_index: IntArray) -> npt.NDArray[np.bool_] | None:
+        """Return which rows are sets of one whose class is known (n,); None if there are none."""
+        known = self.transition.precision
+        if known is None or known.labels is None:
+            return None
+        found = known.labels[set_index]
+        return found if found.any() else None
 
     def _evidence(
         self, logits: FloatArray, set_index: IntArray

@@ -39,11 +39,14 @@ class SharePrecision:
     beyond : array, shape (m,) or (m, K), optional
         What a noisy count states beyond the possible: -0.02 for a count of -2 in 100 rows, whose
         share is then 0.
+    labels : array of bool, shape (m,), optional
+        Sets of one row whose class somebody knows: no share, but a label.
     """
 
     counted: FloatArray
     errors: FloatArray
     beyond: FloatArray | None = None
+    labels: npt.NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         if self.counted.shape != self.errors.shape or self.counted.ndim != 1:
@@ -55,7 +58,21 @@ class SharePrecision:
     def take(self, sets: Any) -> SharePrecision:
         """Return the precision of some of the sets, by index or mask."""
         beyond = None if self.beyond is None else self.beyond[sets]
-        return SharePrecision(self.counted[sets], self.errors[sets], beyond)
+        labels = None if self.labels is None else self.labels[sets]
+        return SharePrecision(self.counted[sets], self.errors[sets], beyond, labels)
+
+    def with_labels(self, number: int) -> SharePrecision:
+        """Return the precision of these sets and, after them, of so many labels."""
+        m, ones = len(self.counted), np.ones(number)
+        beyond = self.beyond
+        if beyond is not None:
+            beyond = np.concatenate((beyond, np.zeros((number, *beyond.shape[1:]))))
+        return SharePrecision(
+            np.concatenate((self.counted, ones)),
+            np.concatenate((self.errors, 0 * ones)),
+            beyond,
+            np.arange(m + number) >= m,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return the precision as JSON values; None for the rate of a population."""

@@ -1,4 +1,8 @@
-"""`UnlabeledSets`: all that training may see. There is no field for a label."""
+"""`UnlabeledSets`: all that training may see.
+
+There is no field for the label of a row of a set: what the user knows of single rows, and wants to
+be learned from, are sets of one (`unmix.data.known_rows`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ import numpy as np
 
 from unmix.core.class_shares import ClassShares
 from unmix.core.groupings import set_rows
+from unmix.core.share_precision import precision_by_counts
 from unmix.core.transition import Transition
+from unmix.data.known_rows import KnownRows
 from unmix.errors import InputError
 
 __all__ = ["UnlabeledSets", "held_out_rows"]
@@ -39,6 +45,9 @@ class UnlabeledSets:
         For drawn sets, the row of the pool each row came from: the sets of the benchmarks overlap.
     with_replacement : tuple of int
         Drawn sets that needed more rows of a class than the pool has.
+    known : KnownRows, optional
+        Rows whose class the user lets training know. They lie in none of these sets, stay whichever
+        rows and sets are taken, and are learned from as sets of one.
     """
 
     x: Array
@@ -48,6 +57,7 @@ class UnlabeledSets:
     set_ids: tuple[Hashable, ...] = ()
     source: Array | None = None
     with_replacement: tuple[int, ...] = field(default=())
+    known: KnownRows | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "set_priors", ClassShares.of(self.set_priors))
@@ -58,7 +68,9 @@ class UnlabeledSets:
                 f"set_index of shape {self.set_index.shape}"
             )
         if len(self.x) == 0:
-            raise InputError("there are no rows")
+            if self.known is None:
+                raise InputError("there are no rows")
+            return
         own = self.set_index.max(axis=1) if grouped else self.set_index
         low, high = int(own.min()), int(own.max())
         if low < 0 or high >= len(self.set_priors):
@@ -131,7 +143,36 @@ class UnlabeledSets:
         inside = np.arange(len(index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         first = np.cumsum(self.set_sizes)[chosen] - sizes
         rows = self._by_set[np.repeat(first, sizes) + inside]
-        return UnlabeledSets(self.x[rows], index, self.set_priors.take(chosen), self.target_prior)
+        priors = self.set_priors.take(chosen)
+        return UnlabeledSets(self.x[rows], index, priors, self.target_prior, known=self.known)
+
+    @cached_property
+    def with_sets_of_one(self) -> UnlabeledSets:
+        """These sets and, after them, every row of known class as a set of one."""
+        known = self.known
+        if known is None:
+            return self
+        m, shares, number = self.num_sets, self.set_priors, len(known)
+        matrix = np.concatenate((shares.matrix, known.shares(shares.num_classes)))
+        precision = shares.precision or precision_by_counts(shares.matrix, self.set_sizes)
+        joined = shares.with_matrix(matrix).known(precision.with_labels(number))
+        index = np.arange(m, m + number)
+        if shares.grouping is not None:  # sets of the last grouping, and none of the others
+            last = np.full(number, shares.grouping[-1])
+            joined = joined.grouped(np.concatenate((shares.grouping, last)))
+            index = np.column_stack((np.full((number, self.set_index.shape[1] - 1), -1), index))
+        source = self.source
+        if source is not None and known.source is not None:
+            source = np.concatenate((source, known.source))
+        return replace(
+            self,
+            x=np.concatenate((self.x, known.x)),
+            set_index=np.concatenate((self.set_index, index)),
+            set_priors=joined,
+            set_ids=(),
+            source=source,
+            known=None,
+        )
 
     @cached_property
     def _by_set(self) -> Array:

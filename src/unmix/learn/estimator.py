@@ -31,6 +31,7 @@ from unmix.data.grouped_priors import (
     is_grouped,
     with_columns,
 )
+from unmix.data.known_rows import label_codes
 from unmix.data.priors import Priors, UnratedRows, UnratedWarning
 from unmix.data.wording import listed
 from unmix.errors import InputError
@@ -121,15 +122,20 @@ class SetClassifier:
         self._choose_and_learn(X, sets)
         return self
 
-    def _choose_and_learn(self, X: Any, sets: Any) -> tuple[TrainingRows, JudgedRows]:
-        """Fit to the rows to learn from; return these, and those that are held out to judge by."""
+    def _choose_and_learn(
+        self, X: Any, sets: Any, labels: Any = None
+    ) -> tuple[TrainingRows, JudgedRows]:
+        """Fit to the rows to learn from; return these, and those that are held out to judge by.
+
+        Labels are those that training may know.
+        """
         check_parameters(self)
         seed = seed_of(self.random_state)
         if isinstance(X, TrainingRows):
             rows, judged = X, JudgedRows(X.x[:0], None)
             self._frame(rows.x, reset=True)
         else:
-            rows, judged = self._rows(X, sets, seed)
+            rows, judged = self._rows(X, sets, seed, labels)
         self._refuse_set_feature(rows, sets)
         self._know_priors(rows)
         model = rows.able(self.model, self.method)
@@ -207,6 +213,8 @@ class SetClassifier:
                     seed=setup.seed,
                     progress=progress,
                 )
+        if rows.num_labels and not self.learner_.refined:  # what is known of whole sets
+            self.learner_ = replace(self.learner_, set_priors=priors.set_priors)
         self.encoder_ = rows.encoder
         self.groupings_ = priors.columns if isinstance(priors, GroupedPriors) else ()
         self.grouping_of_sets_ = priors.set_priors.grouping
@@ -224,12 +232,12 @@ class SetClassifier:
         self.history_ = self.learner_.history
         self.set_sizes_ = rows.set_sizes
         self.target_prior_ = rows.transition.arrays.target
-        view = rows.in_memory(row)
+        x = rows.encoded(row)
         self.training_summary_: TrainingSummary | None = TrainingSummary.of(
-            rows.x, rows.encoder, lambda kept: self.learner_.logits(view.x[kept]), self.classes_
+            rows.x, rows.encoder, lambda kept: self.learner_.logits(x[kept]), self.classes_
         )
         self.sampled_rows_ = len(rows.x) if sampled else 0
-        self.fitted_again_ = False
+        self.fitted_again_, self.training_labels_ = False, rows.num_labels
 
     @property
     def method_row_(self) -> Method:
@@ -471,12 +479,18 @@ class SetClassifier:
 
         return load_model(cls, folder, module=module)
 
-    def _rows(self, X: Any, sets: Any, seed: int) -> tuple[TrainingRows, JudgedRows]:
+    def _rows(
+        self, X: Any, sets: Any, seed: int, labels: Any = None
+    ) -> tuple[TrainingRows, JudgedRows]:
         """Return rows in memory, to learn from and to judge by, encoded when a model asks."""
-        x, sets = self._rated(self._frame(X, reset=True), sets)
+        x = self._frame(X, reset=True)
+        if labels is not None and len(labels) != len(x):
+            raise InputError(f"X has {len(x)} rows and labels has {len(labels)}")
+        x, sets, labels = self._rated(x, sets, labels)
         priors, set_index = self._match(sets, len(x))
+        known = None if labels is None else label_codes(labels, self._class_names(priors))
         encoded_by = TableEncoder.fit if isinstance(x, pd.DataFrame) else ImageEncoder.fit
-        rows, out = TrainingRows.split(x, set_index, priors, encoded_by, self.held_out, seed)
+        rows, out = TrainingRows.split(x, set_index, priors, encoded_by, self.held_out, seed, known)
         of_rows = sets if isinstance(sets, pd.DataFrame | pd.Series) else pd.Series(sets)
         return rows, JudgedRows(x[out], of_rows[out])
 
@@ -551,17 +565,18 @@ class SetClassifier:
                 stacklevel=4,  # who called `UnmixClassifier.fit`
             )
 
-    def _rated(self, x: Any, sets: Any) -> tuple[Any, Any]:
+    def _rated(self, x: Any, sets: Any, labels: Any) -> tuple[Any, Any, Any]:
         """Return the rows whose sets have a rate, and warn if there are others."""
         given = self.set_priors
         if not isinstance(given, Priors) or sets is None or len(sets) != len(x):
-            return x, sets
+            return x, sets, labels
         others = UnratedRows(given)
         rated = others.rated(sets)
         if rated is None:
-            return x, sets
+            return x, sets, labels
         warnings.warn(str(others), UnratedWarning, stacklevel=4)
-        return x[rated], np.asarray(sets)[rated]
+        known = None if labels is None else pd.Series(labels).to_numpy()[rated]
+        return x[rated], np.asarray(sets)[rated], known
 
     def _match(self, sets: Any, num_rows: int) -> tuple[Priors, Array]:
         """Return the sets that have rows, and the set of each row."""

@@ -370,7 +370,7 @@ def _strengths(setup: Setup, view: UnlabeledSets) -> list[Setup]:
     if setup.l2 is not None or row.strength is None:
         return [setup]
     if np.count_nonzero(view.set_sizes) < SETS_FOR_STRENGTH and method.holds_rows_out:
-        return [replace(setup, l2=row.strength(view, setup))]
+        return [replace(setup, l2=row.strength(view.with_sets_of_one, setup))]
     return [replace(setup, l2=l2) for l2 in method.strengths]
 
 
@@ -423,6 +423,12 @@ def _thinned(
     """
     needed = {setup.model_name: views[setup.model_name] for setup in setups}
     first = needed[setups[0].model_name]
+    if first.known is not None and len(first.known) > max_rows:
+        some = rng.permutation(len(first.known))[:max_rows]
+        needed = {
+            k: replace(of, known=of.known and of.known.take(some)) for k, of in needed.items()
+        }
+        first = needed[setups[0].model_name]
     if len(first.row_shape) == 1:  # of a table
         max_rows = min(max_rows, MOST_NUMBERS // first.row_shape[0])
     if len(first) <= max_rows:

@@ -107,6 +107,8 @@ class Method:
     """Whether method 'auto' tries it for these sets."""
     random_sets: bool = False
     """Whether it is also right for sets that were formed at random, and differ by chance."""
+    takes_labels: bool = False
+    """Whether single rows of known class may be among its sets, as sets of one."""
     longer: int | None = None
     """Epochs of recipe `fast` in a study, if it needs more than others."""
 
@@ -184,6 +186,7 @@ METHODS: dict[str, Method] = {
             "U^m-SSC",
             "surrogate set classification, cross-entropy",
             ssc_risk,
+            takes_labels=True,
             in_auto=True,
             refines=True,
             checks_priors=True,
@@ -195,6 +198,7 @@ METHODS: dict[str, Method] = {
             "U^m-SSC (squared error)",
             "surrogate set classification, squared error",
             ssc_mse_risk,
+            takes_labels=True,
             refines=True,
             paper_rates=_SSC_RATES,
         ),
@@ -203,6 +207,7 @@ METHODS: dict[str, Method] = {
             "count likelihood",
             "likelihood of each set's count, for small sets whose counts are known exactly",
             CountRisk,
+            takes_labels=True,
             batch_by="whole sets",
             in_auto=True,
             suits=_small_exact_sets,
@@ -234,6 +239,7 @@ METHODS: dict[str, Method] = {
             "match the predicted share of each set to its prior",
             proportion_risk,
             COVARIATE_SHIFT,
+            takes_labels=True,
             batch_by="sets",
         ),
         Method(
@@ -242,6 +248,7 @@ METHODS: dict[str, Method] = {
             "natural sets: sets share p(class | x) up to an effect of each set",
             SetEffectRisk,
             SET_EFFECTS,
+            takes_labels=True,
             batch_by="whole sets",
             in_auto=True,
             information=_of_shares,
@@ -253,6 +260,7 @@ METHODS: dict[str, Method] = {
             "proportion with virtual adversarial training",
             proportion_risk,
             COVARIATE_SHIFT,
+            takes_labels=True,
             batch_by="sets",
             vat=Vat(weight=0.05, radius=6.0),
         ),
@@ -261,6 +269,7 @@ METHODS: dict[str, Method] = {
             "U^m-SSC-VAT",
             "ssc with a virtual adversary whose strength is chosen without labels",
             ssc_risk,
+            takes_labels=True,
             vat=Vat(weight=1.0, radius=3.0, ramp=0.4, candidates=(0.0, 3.0)),
             refines=True,
             paper_rates=_SSC_RATES,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from unmix.core.class_shares import ClassShares
+from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.set_risks import SetEffectRisk
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
@@ -258,6 +258,8 @@ def fit_learner(
     """
     row = model_row(setup.model)
     refuse_method(setup.model, setup.method)
+    if isinstance(sets, UnlabeledSets) and sets.known is not None:
+        return _fit_beside_labels(sets, row, setup, check_priors=check_priors, **options)
     rows = sets.part(0) if row.in_memory else sets
     # Where errors were stated there is nothing to ask.
     if check_priors and not row.checks_priors and not np.any(options.get("prior_errors")):
@@ -270,8 +272,42 @@ def fit_learner(
     return with_tau(learner, rows.part(0))
 
 
+def _fit_beside_labels(
+    sets: UnlabeledSets,
+    row: Model,
+    setup: Setup,
+    *,
+    check_priors: bool = False,
+    prior_errors: Any = None,
+    **options: Any,
+) -> Learner:
+    """Fit to sets and to rows of known class, which are sets of one with exact shares."""
+    method, joined = method_named(setup.method), sets.with_sets_of_one
+    if not method.takes_labels:
+        able = ", ".join(name for name, other in METHODS.items() if other.takes_labels)
+        raise InputError(
+            f"method {method.name} cannot learn from labeled rows beside sets; use {able}, or give "
+            "the labels for an audit"
+        )
+    if check_priors and not np.any(prior_errors):
+        raise InputError(
+            "prior_error='auto' and labels for training do not go together: give the error as a "
+            "number, or the labels for an audit"
+        )
+    if np.any(prior_errors):
+        of_sets = check_errors(prior_errors, sets.num_sets)
+        prior_errors = np.concatenate((of_sets, np.zeros(joined.num_sets - sets.num_sets)))
+    learner = row.fit(joined, setup, prior_errors=prior_errors, check_priors=False, **options)
+    # Of the sets alone: nobody else knows of sets of one.
+    refined = learner.set_priors.take(slice(0, sets.num_sets))
+    priors = refined if learner.refined else sets.set_priors
+    return with_tau(replace(learner, set_priors=priors), sets)
+
+
 def with_tau(learner: Learner, sets: UnlabeledSets) -> Learner:
     """Return the learner with the size of the set effect in these rows, if its method has one."""
+    if not len(sets):  # every row is labeled
+        return learner
     risk = method_named(learner.setup.method).risk(sets.transition)
     if not isinstance(risk, SetEffectRisk):
         return learner

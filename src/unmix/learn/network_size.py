@@ -67,7 +67,10 @@ def recipe_for(
     recipe = replace(RECIPES["fast"], epochs=epochs)
     if method.batch_by != "rows":
         # Whole sets if they are small: more rows of one set teach nothing, more steps do.
-        whole = int(np.clip(np.median(sets.set_sizes[sets.set_sizes > 0]), *ROWS_OF_A_SET))
+        sizes, known = sets.set_sizes, sets.set_priors.precision
+        if known is not None and known.labels is not None and sizes[~known.labels].any():
+            sizes = sizes[~known.labels]  # sets of one say nothing of what others are like
+        whole = int(np.clip(np.median(sizes[sizes > 0]), *ROWS_OF_A_SET))
         return replace(recipe, batch_size=SETS_PER_BATCH * whole)
     # Small tables need small batches to take enough steps.
     least = int(np.clip(rows // 64, 32, 256))

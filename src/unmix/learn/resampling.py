@@ -152,6 +152,9 @@ def _drawn(
     shares would no longer be theirs. Half of the sets, drawn without replacement, spread just as
     much and leave every set whole.
     """
+    if sets.known is not None:  # sets of one, of which as many are drawn
+        draw = rng.integers(len(sets.known), size=len(sets.known))
+        sets = replace(sets, known=sets.known.take(draw))
     grouping = sets.set_priors.grouping
     if grouping is None:
         chosen = rng.choice(kept, len(kept))

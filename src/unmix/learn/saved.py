@@ -237,6 +237,7 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "set_priors": learner.set_priors.tolist(),
         "fitted_again": clf.fitted_again_,
         "sampled_rows": clf.sampled_rows_,
+        "training_labels": clf.training_labels_,
         "refined": learner.refined,
         "noticed_error": learner.noticed_error,
         "tau": learner.tau,
@@ -375,6 +376,7 @@ def _rebuild(
     clf.refined_, clf.noticed_error_ = clf.learner_.refined, clf.learner_.noticed_error
     clf.fitted_again_ = state.get("fitted_again", False)
     clf.sampled_rows_ = state.get("sampled_rows", 0)
+    clf.training_labels_ = state.get("training_labels", 0)
     return clf
 
 

@@ -195,6 +195,7 @@ _ALLOWED: dict[str, Callable[[Any], bool]] = {
     "groupings": lambda value: _distinct_names(value) and all(map(_is_text, value)),
     "fitted_again": _is_bool,
     "sampled_rows": _is_count,
+    "training_labels": _is_count,
     "refined": _is_bool,
     "noticed_error": _is_number,
     "tau": _is_number,

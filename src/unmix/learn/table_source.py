@@ -20,6 +20,7 @@ import numpy as np
 from unmix.core.groupings import set_rows
 from unmix.data.addresses import file_identity, is_remote
 from unmix.data.grouped_priors import find_sets, how_to_read, sets_in, sources_of
+from unmix.data.known_rows import label_codes
 from unmix.data.priors import Priors, UnratedRows, UnratedWarning
 from unmix.data.tables import Rows, Table, naming, open_table, read_rows, require_column
 from unmix.errors import InputError
@@ -59,6 +60,8 @@ class TableSource:
     verbose: bool
     engine: Engine | None = None
     """Whose workers read the rows, file by file; None: this process."""
+    label_column: str | None = None
+    """Classes of a few rows that training may know."""
 
     @classmethod
     def open(
@@ -74,6 +77,7 @@ class TableSource:
         stream: bool | None = None,
         verbose: bool = False,
         engine: Engine | None = None,
+        label_column: str | None = None,
     ) -> TableSource:
         """Open a table and decide how it is read.
 
@@ -85,16 +89,17 @@ class TableSource:
         priors : Priors
         drop : sequence of str
             Columns to leave out.
-        allow_unused, held_out, seed, verbose, engine
+        allow_unused, held_out, seed, verbose, engine, label_column
             As the attributes.
         stream : bool, optional
             Read it in pieces; by its size if left out. Parquet only.
         """
         table = open_table(path)
         set_columns = (set_column,) if isinstance(set_column, str) else tuple(set_column)
-        for name in (*set_columns, *drop):
+        labels = () if label_column is None else (label_column,)
+        for name in (*set_columns, *drop, *labels):
             require_column(table, name)
-        columns = [name for name in table.columns if name not in (*set_columns, *drop)]
+        columns = [name for name in table.columns if name not in (*set_columns, *drop, *labels)]
         if not columns:
             raise InputError(
                 f"{table.path} has no column to learn from besides the set column; add some"
@@ -110,6 +115,11 @@ class TableSource:
             )
         if stream is None:
             stream = not fits_in_memory(table, columns)
+        if labels and (stream or engine is not None):
+            raise InputError(
+                "labels for training need all rows in memory; pass --in-memory, or use the labels "
+                "for an audit (--labels-for audit)"
+            )
         return cls(
             table,
             set_columns,
@@ -121,6 +131,7 @@ class TableSource:
             stream or engine is not None,
             verbose,
             engine,
+            label_column,
         )
 
     @contextmanager
@@ -144,7 +155,9 @@ class TableSource:
     def _in_memory(self) -> Iterator[tuple[TrainingRows, JudgedRows]]:
         """Read all rows at once."""
         with progress_bar("reading", enabled=self.verbose, unit="rows") as progress:
-            how = how_to_read(self.columns, self.set_columns)
+            labels = [] if self.label_column is None else [self.label_column]
+            types: dict[str, object] = dict.fromkeys(labels, "str")
+            how = how_to_read([*self.columns, *labels], self.set_columns, types)
             frame = read_rows(self.table, **how, progress=progress)
         frame.index += 1  # messages count rows from 1
         sets = sets_in(frame, self.set_columns)
@@ -159,8 +172,11 @@ class TableSource:
         # What a share is a count of, all rows of its set say: also those that are held out.
         priors = self.priors.keep(used).resolved(set_rows(set_index, len(used)))
         with naming(self.table.path):
+            known = None
+            for name in labels:
+                known = label_codes(frame.pop(name), priors.classes or (0, 1))
             rows, out = TrainingRows.split(
-                frame, set_index, priors, TableEncoder.fit, self.held_out, self.seed
+                frame, set_index, priors, TableEncoder.fit, self.held_out, self.seed, known
             )
             judged = frame[out]
             if len(judged):

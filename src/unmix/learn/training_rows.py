@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from unmix.core.groupings import set_rows
+from unmix.core.groupings import row_copies, set_rows
 from unmix.core.transition import Transition
+from unmix.data.known_rows import KnownRows, remaining_shares
 from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.shuffled import ShuffledSets
@@ -118,9 +119,13 @@ class TrainingRows:
     everything: TrainingRows | None = None
     target: Any = None
     """The target prior; the classifier sets it."""
+    labels: Array | None = None
+    """The class of each row of `x` that training may know, 0 to K - 1; -1 for all others."""
     _views: dict[str, UnlabeledSets] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.labels is not None and not self.num_labels:
+            raise InputError("no row has a label; name another column, or leave labels out")
         # Two classes have one logit, and one share that it is compared with.
         self.priors = replace(self.priors, set_priors=self.priors.set_priors.of_positives())
 
@@ -133,6 +138,7 @@ class TrainingRows:
         encoded_by: Callable[[Any], Any],
         held_out: float,
         seed: int,
+        labels: Array | None = None,
     ) -> tuple[TrainingRows, Array]:
         """Hold a share of the rows of each set out to judge by.
 
@@ -145,6 +151,8 @@ class TrainingRows:
         held_out : float
             The share; 0 for none.
         seed : int
+        labels : array of integers, shape (n,), optional
+            Classes that training may know; these rows are not held out.
 
         Returns
         -------
@@ -154,13 +162,18 @@ class TrainingRows:
             Which rows are held out.
         """
         if not held_out:
-            return cls(x, set_index, priors, encoded_by(x)), np.zeros(len(x), dtype=bool)
+            rows = cls(x, set_index, priors, encoded_by(x), labels=labels)
+            return rows, np.zeros(len(x), dtype=bool)
         rng = np.random.default_rng([seed, 7])
         source = None if isinstance(x, pd.DataFrame) else same_images(x)
         out = held_out_rows(set_index, held_out, rng, source)
-        encoder = encoded_by(x[~out])
-        everything = cls(x, set_index, priors, encoder) if out.any() else None
-        kept = cls(x[~out], set_index[~out], priors, encoder, everything=everything)
+        if labels is not None:
+            out &= labels < 0
+        encoder, everything = encoded_by(x[~out]), None
+        if out.any():
+            everything = cls(x, set_index, priors, encoder, labels=labels)
+        known = None if labels is None else labels[~out]
+        kept = cls(x[~out], set_index[~out], priors, encoder, everything=everything, labels=known)
         return kept, out
 
     @property
@@ -212,13 +225,42 @@ class TrainingRows:
     def in_memory(self, model: Model) -> UnlabeledSets:
         """Return the rows in memory as a model takes them."""
         if model.view not in self._views:
-            x = getattr(self.encoder, model.view)(self.x)
+            x = self.encoded(model)
             shares, ids = self.priors.set_priors, self.priors.set_ids
             source = same_images(x) if self.images else None
-            self._views[model.view] = UnlabeledSets(
-                x, self.set_index, shares, self.target, ids, source
-            )
+            sets = UnlabeledSets(x, self.set_index, shares, self.target, ids, source)
+            self._views[model.view] = self._with_known_rows(sets)
         return self._views[model.view]
+
+    def encoded(self, model: Model) -> Array:
+        """Return all rows of `x` as a model takes them."""
+        if self.labels is None and model.view in self._views:
+            return self._views[model.view].x
+        return np.asarray(getattr(self.encoder, model.view)(self.x))
+
+    @property
+    def num_labels(self) -> int:
+        """Rows whose class training may know."""
+        return 0 if self.labels is None else int((self.labels >= 0).sum())
+
+    def _with_known_rows(self, sets: UnlabeledSets) -> UnlabeledSets:
+        """Take the rows of known class out of their sets, and lower the counts of these."""
+        if self.labels is None:
+            return sets
+        known = self.labels >= 0
+        if known.all():
+            raise InputError(
+                "every row has a label: leave set_priors out and pass the labels as sets"
+            )
+        classes = self.priors.classes or (0, 1)
+        copies, index = row_copies(self.set_index)
+        of_copies = self.labels[copies]
+        taken = np.zeros(sets.set_priors.matrix.shape, dtype=np.int64)
+        np.add.at(taken, (index[of_copies >= 0], of_copies[of_copies >= 0]), 1)
+        shares = remaining_shares(sets.set_priors, taken, self.priors.set_ids, classes)
+        source = None if sets.source is None else sets.source[known]
+        rows = KnownRows(sets.x[known], self.labels[known], source)
+        return replace(sets.rows(~known), set_priors=shares, known=rows)
 
     def all(self, model: Model, method: Method) -> Sets:
         """Return all rows as a model takes them; a sample if they must be in memory at once."""

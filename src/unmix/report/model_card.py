@@ -39,7 +39,7 @@ def model_card(clf: SetClassifier, judgement: Judgement) -> str:
         f"Assumption: {judgement.assumption.shared}.",
         f"Classes: {_listed(judgement.classes, MOST_COLUMNS)}.",
         f"Base rate where it is used: {_text(target)}.",
-        f"Labels used in training: {'all' if clf.set_priors is None else 'none'}.",
+        f"Labels used in training: {_labels(clf)}.",
         f"Written by unmix {__version__}.",
     ]
     lines = [
@@ -79,6 +79,13 @@ def model_card(clf: SetClassifier, judgement: Judgement) -> str:
         "```",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _labels(clf: SetClassifier) -> str:
+    """Say how many labels were learned from."""
+    if clf.set_priors is None:
+        return "all"
+    return f"{clf.training_labels_:,}" if clf.training_labels_ else "none"
 
 
 def _sets(clf: SetClassifier, judgement: Judgement) -> list[str]:

@@ -147,15 +147,17 @@ def number_rows(evaluation: Evaluation, classes: Sequence[str]) -> list[NumberRo
 def fact_rows(judgement: Judgement) -> list[Fact]:
     """Return how much there was to learn and to judge from."""
     diagnosis = judgement.diagnosis
-    worth = diagnosis.worth_in_labels
+    worth, of_labels = diagnosis.worth_in_labels, judgement.training_labels
     facts = [
         Fact(
             "Effective number of labels",
             "labeled rows that would be as informative",
             f"about {worth:,.0f}" if math.isfinite(worth) else "unknown",
         ),
-        Fact("Training rows", "without labels", f"{diagnosis.num_rows:,}"),
+        Fact("Training rows", "without labels", f"{diagnosis.num_rows - of_labels:,}"),
     ]
+    if of_labels:
+        facts.append(Fact("Labeled rows", "trained on, so no audit", f"{of_labels:,}"))
     if judgement.evaluation is not None:
         facts.append(
             Fact(
