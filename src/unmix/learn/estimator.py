@@ -66,6 +66,8 @@ class SetClassifier:
 
     audit_: Any = None
     """What labels of a few rows say of the classifier, where there are any."""
+    training_labels_: int = 0
+    """Labeled rows that were learned from."""
 
     def __init__(
         self,

@@ -82,7 +82,9 @@ def with_resamples(
     average = not (thinned or by_class or halves)
     fit: Any = learner.fit  # of a model whose row asks for resamples
     joined = fit.with_resamples(fits, average=average, scale=scale)
-    if halves:  # rows of a set that is left out lie in sets of the other groupings that are not
+    # Rows of a set that is left out lie in sets of other groupings that are not; and labels know
+    # more of lengths than sets do.
+    if halves or sets.known is not None:
         return replace(learner, fit=joined)
     return _of_honest_length(replace(learner, fit=joined), stated, fits, np.stack(left_out))
 
