@@ -111,7 +111,7 @@ def test_the_second_fit_begins_where_the_first_ended(monkeypatch):
         return learner
 
     monkeypatch.setattr(estimator, "fit_learner", noted)
-    fitted(*people(), model="linear", method="count")
+    fitted(*people(), model="linear", method="ssc")
     (first, fresh, ended), (second, start, _) = fits
     assert (first, second) == (270, 360)
     assert fresh is None
