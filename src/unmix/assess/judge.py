@@ -28,7 +28,8 @@ from unmix.data.grouped_priors import GroupedPriors, find_sets
 from unmix.data.known_rows import label_codes
 from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn.estimator import SetClassifier, class_probabilities
+from unmix.learn.estimator import SetClassifier
+from unmix.learn.fitted import class_probabilities
 from unmix.learn.gains import Gain
 from unmix.learn.models import move_logits
 

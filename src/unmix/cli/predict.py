@@ -106,7 +106,8 @@ def predict(
         scan_rows,
         write_rows,
     )
-    from unmix.learn.estimator import SetClassifier, class_probabilities
+    from unmix.learn.estimator import SetClassifier
+    from unmix.learn.fitted import class_probabilities
     from unmix.learn.score_columns import score_columns, score_names
     from unmix.progress import progress_bar
 
