@@ -159,13 +159,33 @@ def finished(process):
     return good
 
 
+def at_work(cluster, process):
+    """Wait until the workers of a fit are there; say whether they came before it ended."""
+    while process.poll() is None:
+        if cluster.workers():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def undisturbed(folder, cluster):
+    """Run a fit without kills; return its digest, its seconds, and those of them with workers."""
+    started = time.monotonic()
+    process = fit(folder, f"ray://{HEAD}:{PORT}")
+    assert at_work(cluster, process)
+    came = time.monotonic()
+    assert finished(process)
+    ended = time.monotonic()
+    return weights_of(folder), ended - started, ended - came
+
+
 def with_kills(folder, cluster, expected, seconds, kinds, rng):
-    """Run one fit and kill one thing of each kind on its way, at moments of the working time."""
-    moments = sorted(rng.uniform(0.15, 0.9) * seconds for _ in kinds)
-    process, started, killed = fit(folder, f"ray://{HEAD}:{PORT}"), time.monotonic(), []
-    for kind, moment in zip(kinds, moments, strict=True):
-        while time.monotonic() - started < moment and process.poll() is None:
-            time.sleep(0.05)
+    """Run one fit and kill one thing after the other while its workers are there."""
+    process, killed = fit(folder, f"ray://{HEAD}:{PORT}"), []
+    for kind in kinds:
+        if not at_work(cluster, process):
+            break
+        time.sleep(rng.uniform(0, 0.7) * seconds / len(kinds))
         if process.poll() is not None:
             break
         if kind == "node":
@@ -175,15 +195,11 @@ def with_kills(folder, cluster, expected, seconds, kinds, rng):
             process.kill()
             process.communicate()
             process = fit(folder, f"ray://{HEAD}:{PORT}")
-        else:
-            workers = cluster.workers()
-            if not workers:  # none has started yet
-                continue
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(rng.choice(workers), signal.SIGKILL)
+        elif at_work(cluster, process):
+            with contextlib.suppress(ProcessLookupError, IndexError):
+                os.kill(rng.choice(cluster.workers()), signal.SIGKILL)
         killed.append(kind)
-    well = finished(process)
-    same = well and weights_of(folder) == expected
+    same = finished(process) and weights_of(folder) == expected
     time.sleep(2)
     clean = not left_in(folder) and not cluster.workers()
     return killed, same, clean
@@ -191,7 +207,7 @@ def with_kills(folder, cluster, expected, seconds, kinds, rng):
 
 def main():
     """Make the kills and count what came of them."""
-    options = parse_options("engine_kills", workers=10, nodes=3, drivers=3, rows=400_000, seed=0)
+    options = parse_options("engine_kills", workers=10, nodes=3, drivers=3, rows=800_000, seed=0)
     rng = random.Random(options.seed)
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
@@ -206,17 +222,15 @@ def main():
         try:
             cluster.start(HEAD)
             cluster.start(SECOND)
-            started = time.monotonic()
-            assert finished(fit(folder, f"ray://{HEAD}:{PORT}"))
-            seconds = time.monotonic() - started
-            assert weights_of(folder) == expected
+            found, seconds, working = undisturbed(folder, cluster)
+            assert found == expected
             print(f"local {in_process:.0f} s, two nodes {seconds:.0f} s", flush=True)
             wanted = {"worker": options.workers, "node": options.nodes, "driver": options.drivers}
             counts = {kind: {"kills": 0, "fits": 0, "same": 0, "clean": 0} for kind in wanted}
             for kind, number in wanted.items():
                 while (left := number - counts[kind]["kills"]) > 0:
                     kinds = [kind] * min(left, 3 if kind == "worker" else 1)
-                    found = with_kills(folder, cluster, expected, seconds, kinds, rng)
+                    found = with_kills(folder, cluster, expected, working, kinds, rng)
                     killed, same, clean = found
                     for name, value in zip(
                         ("kills", "fits", "same", "clean"),

@@ -3,7 +3,7 @@
 import json
 import os
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ from unmix.data.priors import Priors, UnratedWarning
 from unmix.engines.choice import engine_named
 from unmix.engines.local_engine import LocalEngine
 from unmix.errors import InputError
+from unmix.files import sha256_of
 from unmix.learn import linear_objective
 from unmix.learn.encoding import TableSummary
 from unmix.learn.estimator import SetClassifier
@@ -347,3 +348,62 @@ def test_the_command_writes_the_model_of_the_engine(folders, rates, tmp_path):
     loaded = SetClassifier.load(tmp_path / "m")
     assert loaded.gains_["ssc"].shown
     assert json.loads(result.stdout)["gains"]["ssc"]["gain"] > 0
+
+
+@pytest.fixture(scope="module")
+def model(folders, rates):
+    """A model of the files, and how it was made."""
+    path = folders["spread"].parent / "model"
+    command = ["fit", str(folders["spread"]), "--sets", "region", "--priors", rates]
+    command += ["--engine", "local", "--method", "ssc", "--no-hide-sets", "--drop", "month"]
+    result = CliRunner().invoke(main, [*command, "-o", str(path)])
+    assert result.exit_code == 0, result.stderr
+    return str(path)
+
+
+def test_scores_of_files_are_those_of_the_whole_table(folders, model, tmp_path):
+    words = ["predict", model, str(folders["spread"]), "--keep", "region", "--json"]
+    whole, parts = tmp_path / "whole.parquet", tmp_path / "parts"
+    runs = [
+        CliRunner().invoke(main, [*words, "-o", str(whole)]),
+        CliRunner().invoke(main, [*words, "-o", str(parts), "--engine", "local"]),
+    ]
+    assert [run.exit_code for run in runs] == [0, 0], [run.stderr for run in runs]
+    said = [json.loads(run.stdout) for run in runs]
+    assert said[0]["rows"] == said[1]["rows"] == FILES * ROWS
+    assert said[0]["drift"] == said[1]["drift"] is not None
+    manifest = json.loads((parts / "manifest.json").read_text())
+    assert sorted(os.listdir(parts)) == ["manifest.json", *sorted(manifest["files"])]
+    assert sum(file["rows"] for file in manifest["files"].values()) == FILES * ROWS
+    for name, file in manifest["files"].items():
+        assert sha256_of(parts / name) == file["sha256"]
+    read = pd.concat([pd.read_parquet(parts / name) for name in manifest["files"]])
+    pd.testing.assert_frame_equal(read.reset_index(drop=True), pd.read_parquet(whole))
+    assert sorted(os.listdir(tmp_path)) == ["parts", "whole.parquet"]
+
+
+def test_scores_are_replaced_only_if_all_of_them_are_ours(folders, model, tmp_path):
+    words = ["predict", model, str(folders["spread"]), "-o", str(tmp_path / "p")]
+    words += ["--engine", "local"]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    assert "exists" in CliRunner().invoke(main, words).stderr
+    assert CliRunner().invoke(main, [*words, "--overwrite"]).exit_code == 0
+    (tmp_path / "p" / "notes.txt").write_text("mine")
+    refused = CliRunner().invoke(main, [*words, "--overwrite"])
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "notes.txt in it is no file of scores" in refused.stderr
+    known = CliRunner().invoke(main, [*words, "--sets", "region"])
+    assert "leave --engine or --sets out" in known.stderr
+
+
+def test_workers_of_ray_score_files_alike(folders, model, tmp_path, ray_engine, monkeypatch):
+    written = []
+    for engine, carrier in (("local", LocalEngine()), ("ray", nullcontext(ray_engine))):
+        monkeypatch.setattr("unmix.cli.predict.engine_of", lambda *asked, of=carrier: of)
+        words = ["predict", model, str(folders["spread"]), "-o", str(tmp_path / engine)]
+        run = CliRunner().invoke(main, [*words, "--engine", engine])
+        assert run.exit_code == 0, run.stderr
+        manifest = json.loads((tmp_path / engine / "manifest.json").read_text())
+        written.append({name: file["sha256"] for name, file in manifest["files"].items()})
+    assert written[0] == written[1]
+    assert len(set(written[0].values())) == FILES

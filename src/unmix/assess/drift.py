@@ -110,7 +110,7 @@ class DriftCount:
     """
 
     def __init__(self, clf: SetClassifier, *, every: int = 1) -> None:
-        self._clf, self._every, self._offset = clf, every, 0
+        self._clf, self.every, self._offset = clf, every, 0
         summary = clf.training_summary_
         self.known = summary is not None
         self._columns = [_Count(d) for d in summary.columns] if summary else []
@@ -126,8 +126,8 @@ class DriftCount:
         """Count rows: a table, or images, and their logits (n,) or (n, K) at a class prior (K,)."""
         if not self.known:
             return
-        kept = slice(self._offset, None, self._every)
-        self._offset = (self._offset - len(logits)) % self._every
+        kept = slice(self._offset, None, self.every)
+        self._offset = (self._offset - len(logits)) % self.every
         at_base = move_logits(logits[kept], prior, self._clf.learner_.base_prior)
         self._rows += len(at_base)
         for score, values in zip(self._scores, class_log_odds(at_base).T, strict=True):
@@ -139,6 +139,20 @@ class DriftCount:
             for count in self._columns:
                 i = places[count.known.name]
                 count.add_column(table.iloc[:, i], encoder.summaries[i])
+
+    def counted(self) -> tuple[int, list[tuple[Array, int, int]]]:
+        """Return what was counted so far, as numbers."""
+        counts = [*self._columns, *self._scores]
+        return self._rows, [(one.counts, one.above, one.below) for one in counts]
+
+    def add_counted(self, found: tuple[int, list[tuple[Array, int, int]]]) -> None:
+        """Add what was counted of other rows."""
+        rows, counts = found
+        self._rows += rows
+        for one, (cells, above, below) in zip([*self._columns, *self._scores], counts, strict=True):
+            one.counts += cells
+            one.above += above
+            one.below += below
 
     def result(self) -> Drift | None:
         """Return what was found; None if the model kept no summary of training, or without rows."""

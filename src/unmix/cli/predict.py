@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from itertools import repeat
+import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from unmix.cli.engine_options import engine_of, engine_option, timeout_option, workers_option
 from unmix.cli.group import (
     about_rows,
     check_output,
@@ -27,6 +28,14 @@ from unmix.cli.group import (
     tell,
 )
 from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
+from unmix.cli.scoring import (
+    ScorePlan,
+    Scoring,
+    features_of,
+    names_of,
+    refuse_other_scores,
+    write_parts,
+)
 from unmix.errors import InputError
 
 if TYPE_CHECKING:
@@ -73,6 +82,9 @@ MOST_SENTENCES = 5  # about drift
     type=click.FloatRange(0, 1),
     help="Probability from which a row counts as positive, instead of 0.5 (two classes).",
 )
+@engine_option
+@workers_option
+@timeout_option
 @overwrite_option
 @formulas_option
 @json_option
@@ -85,6 +97,9 @@ def predict(
     set_columns: tuple[str, ...],
     priors_files: tuple[str, ...],
     threshold: float | None,
+    engine: str | None,
+    workers: int | None,
+    timeout: float | None,
     overwrite: bool,
     quote_formulas: bool,
     as_json: bool,
@@ -94,25 +109,27 @@ def predict(
 
     With --sets a row is scored as one of a set whose share is known, which is more accurate; this
     reads ROWS twice and takes some twenty bytes of memory a row.
+
+    With --engine workers score the files of ROWS, each into a file of its own: the output is then a
+    folder, with manifest.json. It is there whole or not at all.
     """
     from unmix.assess.drift import DriftCount
     from unmix.assess.estimates import plain
-    from unmix.data.row_writer import is_csv
-    from unmix.data.tables import (
-        open_table,
-        require_column,
-        rows_per_batch,
-        scan_kept,
-        scan_rows,
-        write_rows,
-    )
+    from unmix.data.tables import open_table, require_column
+    from unmix.files import atomic_folder
     from unmix.learn.estimator import SetClassifier
-    from unmix.learn.fitted import class_probabilities
-    from unmix.learn.score_columns import score_columns, score_names
+    from unmix.learn.part_files import one_by_one
+    from unmix.learn.score_columns import score_names
     from unmix.progress import progress_bar
 
     table = open_table(rows)
-    check_output(output, overwrite, *table.files, *priors_files)
+    if engine is None:
+        check_output(output, overwrite, *table.files, *priors_files)
+    elif set_columns:
+        raise InputError(
+            "--sets scores a row by all rows of its set, which may lie in several files; leave "
+            "--engine or --sets out"
+        )
     clf = SetClassifier.load(model)
     if target_prior is not None:
         clf.retarget(target_of(target_prior, clf.classes_))
@@ -124,44 +141,33 @@ def predict(
     taken = [name for name in kept if name in score_names(clf.classes_)]
     if taken:
         raise InputError(f"column {taken[0]!r} of {table.path} would be overwritten; rename it")
-    as_they_lie = not any(map(is_csv, table.files)) and bool(kept)
-    columns = list(dict.fromkeys([*clf.encoder_.needed, *(() if as_they_lie else kept)]))
-    features = clf.encoder_.dtypes
-    types = {k: v for k, v in features.items() if v == "str" or k not in kept or as_they_lie}
-    batch_rows = rows_per_batch(len(columns) + len(kept))
-    if all(map(is_csv, table.files)) and is_csv(output):  # 007 stays 007
-        types |= {name: "str" for name in kept if name not in features}
-    unseen: dict[str, tuple[int, str]] = {}
-    total = table.num_rows
-    known, priors, drift = None, None, DriftCount.of_table(clf, total or 0)
+    known, priors, drift = None, None, DriftCount.of_table(clf, table.num_rows or 0)
     if set_columns:
         if priors_files:
             priors = rates_of(set_columns, priors_files, reading)
         known = _known_set_scores(clf, table, set_columns, priors, drift)
     with progress_bar("predict", enabled=not as_json, unit="rows") as progress:
-
-        def scored() -> Iterator[Any]:
-            done = 0
-            scan = scan_rows(table, columns=columns, dtypes=types, batch_rows=batch_rows)
-            beside = scan_kept(table, kept, batch_rows) if as_they_lie else repeat(None)
-            for frame, lying in zip(scan, beside, strict=False):
-                with about_rows(table, frame):
-                    if known is None:
-                        features = _features(clf, frame)
-                        logits = clf.decision_function(features)
-                        drift.add(features, logits, clf.target_prior_)
-                        probability = class_probabilities(logits, clf.learner_.tau)
-                    else:
-                        probability = known[done : done + len(frame)]
-                own = frame[[]] if as_they_lie else frame[kept]
-                scores = score_columns(own, probability, clf.classes_, threshold)
-                for name, (count, example) in clf.encoder_.unseen(frame).items():
-                    unseen[name] = (unseen.get(name, (0, example))[0] + count, example)
-                done += len(frame)
-                progress(done, total, "")
-                yield scores if lying is None else _beside(lying, scores)
-
-        written = write_rows(output, scored(), quote_formulas=quote_formulas)
+        if engine is None:
+            scoring = Scoring(clf, tuple(kept), threshold, quote_formulas)
+            written, unseen = scoring.write(table, output, drift, known=known, progress=progress)
+        else:
+            parts = one_by_one(table)
+            plan = ScorePlan(
+                parts,
+                os.path.abspath(model),
+                None if target_prior is None else target_of(target_prior, clf.classes_),
+                tuple(kept),
+                threshold,
+                quote_formulas,
+                drift.every,
+                "",
+                names_of(parts, ".parquet"),
+            )
+            with (
+                atomic_folder(output, overwrite=overwrite, refuse=refuse_other_scores) as folder,
+                engine_of(engine, workers, timeout) as carrier,
+            ):
+                written, unseen = write_parts(plan, carrier, folder, drift, progress)
     for name, (count, example) in unseen.items():
         tell(
             f"note: column {name!r} holds categories that training did not see, such as "
@@ -244,7 +250,7 @@ def evaluate(
         frame = frame[rated]
     labels = None if label_column is None else frame[label_column]
     with about_rows(table, frame, *priors_files):
-        features, sets = _features(clf, frame), sets_in(frame, set_columns)
+        features, sets = features_of(clf, frame), sets_in(frame, set_columns)
         result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
         if report is not None or figures is not None:
             judgement = judge(clf, features, sets, priors=priors, labels=labels)
@@ -330,7 +336,7 @@ def prevalence(
     how = how_to_read(list(types), set_columns, types)
     for frame in scan_rows(table, **how):
         with about_rows(table, frame):
-            features = _features(clf, frame)
+            features = features_of(clf, frame)
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             resampled.append(clf.resampled_logits(features))
         if set_columns:
@@ -375,11 +381,6 @@ def _require_features(clf: SetClassifier, table: Table) -> None:
         )
 
 
-def _features(clf: SetClassifier, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of training; those that nobody looks at may be missing."""
-    return frame.reindex(columns=clf.encoder_.columns)
-
-
 def _check_scoring(
     clf: SetClassifier,
     target_prior: Any,
@@ -416,7 +417,7 @@ def _known_set_scores(
     types, logits, names = clf.encoder_.dtypes, [], []
     for frame in scan_rows(table, **how_to_read(list(types), set_columns, types)):
         with about_rows(table, frame):
-            features = _features(clf, frame)
+            features = features_of(clf, frame)
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             drift.add(features, logits[-1], clf.learner_.base_prior)
         names.append(pd.DataFrame(sets_in(frame, set_columns)))
@@ -434,16 +435,6 @@ def _joined(parts: list[pd.DataFrame], set_columns: Sequence[str]) -> Any:
         return None
     frame = pd.concat(parts, ignore_index=True)
     return frame if len(set_columns) > 1 else frame.iloc[:, 0].rename(set_columns[0])
-
-
-def _beside(kept: Any, scores: pd.DataFrame) -> Any:
-    """Return the columns that are kept as they lie, and the scores, as one Arrow table."""
-    import pyarrow as pa
-
-    added = pa.Table.from_pandas(scores, preserve_index=False)
-    for name in added.column_names:
-        kept = kept.append_column(name, added[name])
-    return kept.replace_schema_metadata(None)
 
 
 def _write_pictures(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from unmix.errors import InputError
-from unmix.learn.part_files import FilePlan, FileWorker
+from unmix.learn.part_files import Plan
 
 __all__ = ["LocalEngine"]
 
@@ -17,7 +17,7 @@ class LocalEngine:
     name = "local"
 
     def __init__(self) -> None:
-        self._worker: FileWorker | None = None
+        self._worker: Any = None
 
     def __enter__(self) -> LocalEngine:
         return self
@@ -25,9 +25,9 @@ class LocalEngine:
     def __exit__(self, *exception: object) -> None:
         self._worker = None
 
-    def start(self, plan: FilePlan) -> None:
+    def start(self, plan: Plan) -> None:
         """Work on the files of a plan from now on."""
-        self._worker = FileWorker(plan)
+        self._worker = plan.worker()
 
     def each(
         self,

@@ -24,7 +24,7 @@ import numpy as np
 
 from unmix.data.wording import listed
 from unmix.errors import InputError
-from unmix.learn.part_files import FilePlan, FileWorker
+from unmix.learn.part_files import Plan
 from unmix.leftovers import TemporaryFolder, short_folder
 from unmix.optional import optional_module
 
@@ -98,7 +98,7 @@ class RayEngine:
             self._folder.cleanup()
             self._folder = None
 
-    def start(self, plan: FilePlan) -> None:
+    def start(self, plan: Plan) -> None:
         """Have actors for the files of a plan."""
         ray = self._ray
         there = int(ray.cluster_resources().get("CPU", 1))
@@ -212,14 +212,14 @@ class RayEngine:
 class _Start:
     """What an actor must know before anything else."""
 
-    plan: FilePlan
+    plan: Plan
     folder: str
     """Of the driver: paths may be relative."""
     versions: dict[str, str]
 
 
 class _Actor:
-    """A `FileWorker` in a process of Ray; it knows nothing at first, since it may start again."""
+    """The worker of a plan in a process of Ray; it may start again at any time."""
 
     def __init__(self) -> None:
         self._worker: Any = None
@@ -244,7 +244,7 @@ class _Actor:
         return self._kept[number]
 
 
-def _started(start: _Start) -> FileWorker:
+def _started(start: _Start) -> Any:
     """Return the worker of a process."""
     ours = _versions()
     other = [name for name in ours if ours[name] != start.versions[name]]
@@ -255,7 +255,7 @@ def _started(start: _Start) -> FileWorker:
         )
     if os.path.isdir(start.folder):
         os.chdir(start.folder)
-    return FileWorker(start.plan)
+    return start.plan.worker()
 
 
 def _set_variables(*, alone: bool) -> None:

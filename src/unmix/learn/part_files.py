@@ -23,7 +23,16 @@ from unmix.data.tables import Table, naming, scan_rows
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.sums import FloatArray, IntArray, Question, answer
 
-__all__ = ["Engine", "FileParts", "FilePlan", "FileWorker", "Known", "PartSummary", "one_by_one"]
+__all__ = [
+    "Engine",
+    "FileParts",
+    "FilePlan",
+    "FileWorker",
+    "Known",
+    "PartSummary",
+    "Plan",
+    "one_by_one",
+]
 
 Array = np.ndarray[Any, Any]
 Done = Callable[[int], None]
@@ -49,6 +58,21 @@ class FilePlan:
     sample_share: float
     """Of the rows that whoever asks wants to see."""
     seed: int
+
+    def worker(self) -> FileWorker:
+        """Return what does the work in its process."""
+        return FileWorker(self)
+
+
+class Plan(Protocol):
+    """What workers are told at their start."""
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """One for each file; a file is a part."""
+
+    def worker(self) -> Any:
+        """Return what does the work in its process, part by part, by methods of its own."""
 
 
 @dataclass(frozen=True)
@@ -175,13 +199,13 @@ class Engine(Protocol):
 
     name: str
 
-    def start(self, plan: FilePlan) -> None:
+    def start(self, plan: Plan) -> None:
         """Have workers for the files of a plan."""
 
     def each(
         self, work: str, num_parts: int, *arguments: Any, done: Done = lambda part: None
     ) -> list[Any]:
-        """Return what the method `work` of `FileWorker` says of every part, in their order.
+        """Return what the method `work` of the worker says of every part, in their order.
 
         Arguments may be large and the same in many calls, so that workers should keep them, all
         but arrays. `done` is called with each part as it is finished, in any order.
