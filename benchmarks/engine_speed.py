@@ -61,7 +61,7 @@ class Asked:
         source = TableSource.open(str(folder), "region", priors, engine=engine, held_out=0.01)
         self.context = source.rows(scratch / name.replace(" ", "-"), {})
         self.rows, _ = self.context.__enter__()
-        self.sets = self.rows.all(model_row("linear"))
+        self.sets = self.rows.all(model_row("linear"), METHODS["ssc"])
         self.prepared = time.perf_counter() - started
         criterion = asked_criterion(METHODS["ssc"], self.sets, np.zeros(len(priors)))
         self.sums = criterion.sums(self.sets, None)

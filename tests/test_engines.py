@@ -14,6 +14,7 @@ from unmix.classifier import UnmixClassifier
 from unmix.cli import main
 from unmix.data.grouped_priors import grouped_priors
 from unmix.data.priors import Priors, UnratedWarning
+from unmix.data.sets import UnlabeledSets
 from unmix.engines.choice import engine_named
 from unmix.engines.local_engine import LocalEngine
 from unmix.errors import InputError
@@ -21,6 +22,7 @@ from unmix.files import sha256_of
 from unmix.learn import linear_objective
 from unmix.learn.encoding import TableSummary
 from unmix.learn.estimator import SetClassifier
+from unmix.learn.methods import METHODS
 from unmix.learn.models import Setup, fit_learner, model_row
 from unmix.learn.table_source import TableSource
 
@@ -86,7 +88,7 @@ def fitted(folder, engine, output, *, method="ssc", priors=None, sets="region", 
     drop = [name for name in ("month", "region") if name not in sets]
     source = TableSource.open(folder, sets, priors or shares(), drop=drop, engine=engine, **options)
     with source.rows(output, {"method": method}) as (rows, judged):
-        sets = rows.all(model_row("linear"))
+        sets = rows.all(model_row("linear"), METHODS[method])
         learner = fit_learner(sets, Setup("linear", method, l2=1e-3), checkpoint=rows.checkpoint)
     return learner, rows, judged
 
@@ -331,6 +333,22 @@ def test_the_classifier_takes_files_and_an_engine(folders, tmp_path):
 
 def table_of_folder(folder, k):
     return pd.read_parquet(f"{folder}/part-{k}.parquet")
+
+
+def test_what_auto_chooses_for_sets_in_several_files_learns_from_a_sample(folders, tmp_path):
+    priors, output = shares(), tmp_path / "m"
+    source = TableSource.open(folders["spread"], "region", priors, engine=LocalEngine(), held_out=0)
+    with source.rows(output, {}) as (rows, _):
+        chosen = METHODS["set-effects"]
+        assert rows.sampled(model_row("linear"), chosen)
+        assert not rows.sampled(model_row("linear"), METHODS["ssc"])
+        assert isinstance(rows.all(model_row("linear"), chosen), UnlabeledSets)
+    with (
+        TableSource.open(folders["whole"], "region", priors, engine=LocalEngine(), held_out=0).rows(
+            output, {}
+        ) as (rows, _),
+    ):
+        assert not rows.sampled(model_row("linear"), chosen)
 
 
 def test_csv_is_refused_by_engines(rates, tmp_path):

@@ -219,7 +219,9 @@ class TrainingRows:
         """
         if self.on_disk is None:
             return False
-        whole = method.batch_by == "whole sets" and not isinstance(self.on_disk, SetsInParts)
+        whole = method.batch_by == "whole sets"
+        if isinstance(self.on_disk, SetsInParts):
+            whole = whole and self.on_disk.split_set() is not None
         return model.in_memory or (model.whole_sets_in_memory and whole)
 
     def in_memory(self, model: Model) -> UnlabeledSets:
