@@ -225,7 +225,7 @@ def _classifier(
     clf.method_, clf.model_, clf.history_ = learner.setup.method, MODEL, []
     clf.set_sizes_ = sets.set_sizes
     clf.target_prior_ = np.asarray(sets.target_prior)
-    clf.fitted_again_ = False
+    clf.fitted_again_, clf.sampled_rows_ = False, 0
     clf.training_summary_ = None  # deciles and extremes are rows
     clf.n_features_in_ = len(encoder.columns)
     clf.feature_names_in_ = np.array(encoder.columns, dtype=object)
