@@ -2,14 +2,17 @@
 
 import json
 import os
+import shlex
 import signal
 from contextlib import ExitStack, nullcontext
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from play_page import Player, steps_of
 from unmix.classifier import UnmixClassifier
 from unmix.cli import main
 from unmix.data.grouped_priors import grouped_priors
@@ -425,3 +428,27 @@ def test_workers_of_ray_score_files_alike(folders, model, tmp_path, ray_engine, 
         written.append({name: file["sha256"] for name, file in manifest["files"].items()})
     assert written[0] == written[1]
     assert len(set(written[0].values())) == FILES
+
+
+def test_the_page_about_engines_runs_from_top_to_bottom(
+    folders, rates, tmp_path, ray_engine, monkeypatch
+):
+    for name in ("rows", "new"):
+        (tmp_path / name).mkdir()
+        for k in range(3):
+            table_of_folder(folders["spread"], k).to_parquet(tmp_path / name / f"{k}.parquet")
+    (tmp_path / "rates.csv").write_text(Path(rates).read_text())
+    for module in ("cli.fit.engine_of", "cli.predict.engine_of", "engines.file_rows.engine_named"):
+        monkeypatch.setattr(f"unmix.{module}", lambda *asked: nullcontext(ray_engine))
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[1] / "docs/engines.md").read_text()
+
+    def run(command, folder):
+        result = CliRunner().invoke(main, shlex.split(command)[1:])
+        return result.exit_code, result.output
+
+    player = Player(tmp_path, run)
+    played = [player.play(step) for step in steps_of(page)]
+    assert [code for code, _ in played] == [0] * len(played), played
+    assert played[-1][1] == "ssc linear\n"
+    assert (tmp_path / "scored/manifest.json").exists()
