@@ -430,6 +430,53 @@ def test_workers_of_ray_score_files_alike(folders, model, tmp_path, ray_engine, 
     assert len(set(written[0].values())) == FILES
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["evaluate", "--sets", "region", "--priors", "RATES"],
+        ["evaluate", "--sets", "region", "--priors", "RATES", "--labels", "sick"],
+        ["prevalence", "--by", "town", "--sets", "region"],
+        ["prevalence", "--sets", "region"],
+    ],
+)
+def test_what_files_say_together_is_the_same_to_the_last_bit_with_engines(
+    folders, rates, model, tmp_path, ray_engine, monkeypatch, words
+):
+    (tmp_path / "rows").mkdir()
+    for k in range(FILES):
+        frame = table_of_folder(folders["spread"], k)
+        frame = frame.iloc[: k * 15].assign(sick=[("0", "1")[i % 2] for i in range(k * 15)])
+        frame.to_parquet(tmp_path / "rows" / f"{k}.parquet", index=False)
+    command = [words[0], model, str(tmp_path / "rows"), *words[1:], "--json"]
+    command = [rates if word == "RATES" else word for word in command]
+    told = []
+    for options in ([], ["--engine", "local"], ["--engine", "ray"]):
+        if "ray" in options:
+            monkeypatch.setattr("unmix.cli.predict.engine_of", lambda *_: nullcontext(ray_engine))
+        run = CliRunner().invoke(main, [*command, *options])
+        assert run.exit_code == 0, run.stderr
+        told.append(run.stdout)
+    assert told[0] == told[1] == told[2]
+    found = json.loads(told[0])
+    each = found.get("groups") or found.get("sets", ())
+    assert found.get("rows", sum(one["rows"] for one in each)) == 15 * sum(range(FILES))
+
+
+def test_a_bad_cell_is_named_with_its_file_where_files_are_evaluated(
+    folders, rates, model, tmp_path
+):
+    (tmp_path / "rows").mkdir()
+    for k in range(2):
+        frame = table_of_folder(folders["spread"], k)
+        frame.loc[7, "height"] = [0.0, np.inf][k]
+        frame.to_parquet(tmp_path / "rows" / f"{k}.parquet", index=False)
+    command = ["evaluate", model, str(tmp_path / "rows"), "--sets", "region", "--priors", rates]
+    said = [CliRunner().invoke(main, [*command, *more]) for more in ([], ["--engine", "local"])]
+    assert [run.exit_code for run in said] == [2, 2]
+    assert said[0].stderr == said[1].stderr
+    assert "1.parquet: column 'height' holds inf in row 8" in said[0].stderr
+
+
 def test_the_page_about_engines_runs_from_top_to_bottom(
     folders, rates, tmp_path, ray_engine, monkeypatch
 ):

@@ -39,6 +39,7 @@ __all__ = [
     "audit_logits",
     "diagnose_classifier",
     "evaluate_classifier",
+    "evaluate_logits",
     "judge",
     "judge_logits",
 ]
@@ -144,11 +145,22 @@ def evaluate_classifier(
     labels : array, shape (n,), optional
         Classes of the rows, if the user has them: for comparison only.
     """
+    logits = clf.logits_at(X, clf.learner_.base_prior)
+    return evaluate_logits(clf, logits, sets, priors=priors, labels=labels)
+
+
+def evaluate_logits(
+    clf: SetClassifier,
+    logits: Array,
+    sets: Any,
+    *,
+    priors: Priors | None = None,
+    labels: Any = None,
+) -> Evaluation:
+    """Do the same by the logits of the rows at the learner's base prior."""
     priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
     set_index, used = find_sets(sets, priors, unused="drop")
-    priors = priors.keep(used)
-    logits = clf.logits_at(X, clf.learner_.base_prior)
-    return _evaluate(clf, logits, set_index, priors, labels)
+    return _evaluate(clf, logits, set_index, priors.keep(used), labels)
 
 
 def _evaluate(

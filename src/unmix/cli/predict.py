@@ -28,6 +28,7 @@ from unmix.cli.group import (
     tell,
 )
 from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
+from unmix.cli.row_logits import LogitPlan, joined_sets, logits_of_files
 from unmix.cli.scoring import (
     ScorePlan,
     Scoring,
@@ -39,8 +40,6 @@ from unmix.cli.scoring import (
 from unmix.errors import InputError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from unmix.assess.drift import DriftCount
     from unmix.assess.evaluate import Evaluation
     from unmix.assess.judge import Judgement
@@ -209,6 +208,9 @@ def predict(
 )
 @figures_option
 @figure_format_option
+@engine_option
+@workers_option
+@timeout_option
 @json_option
 def evaluate(
     model: str,
@@ -219,41 +221,45 @@ def evaluate(
     report: str | None,
     figures: str | None,
     figure_format: str,
+    engine: str | None,
+    workers: int | None,
+    timeout: float | None,
     as_json: bool,
     reading: dict[str, Any],
 ) -> None:
     """Evaluate a saved MODEL without labels, on ROWS it was not trained on.
 
-    With --labels, the same metrics computed from the labels are printed beside them.
+    With --labels, the same metrics computed from the labels are printed beside them. With --engine
+    workers score the files of ROWS; the answer is the same.
     """
-    from unmix.assess.judge import evaluate_classifier, judge
+    from unmix.assess.judge import evaluate_logits, judge_logits
     from unmix.assess.sentences import rates_hold
-    from unmix.data.grouped_priors import how_to_read, sets_in
-    from unmix.data.priors import UnratedRows
-    from unmix.data.tables import open_table, read_rows
+    from unmix.data.tables import open_table, require_column
     from unmix.learn.estimator import SetClassifier
+    from unmix.learn.part_files import one_by_one
+    from unmix.progress import progress_bar
 
     clf = SetClassifier.load(model)
     priors = rates_of(set_columns, priors_files, reading)
     table = open_table(rows)
     _require_features(clf, table)
-    types = dict(clf.encoder_.dtypes)
-    columns = list(types)
-    if label_column is not None and label_column not in types:
-        columns.append(label_column)
-        types[label_column] = "str"
-    frame = read_rows(table, **how_to_read(columns, set_columns, types))
-    others = UnratedRows(priors)
-    rated = others.rated(sets_in(frame, set_columns))
-    if rated is not None:
-        tell_left_out(str(others))
-        frame = frame[rated]
-    labels = None if label_column is None else frame[label_column]
-    with about_rows(table, frame, *priors_files):
-        features, sets = features_of(clf, frame), sets_in(frame, set_columns)
-        result = evaluate_classifier(clf, features, sets, priors=priors, labels=labels)
+    beside = () if label_column is None else (label_column,)
+    for name in (*set_columns, *beside):
+        require_column(table, name)
+    plan = LogitPlan(one_by_one(table), os.path.abspath(model), set_columns, beside, False, priors)
+    with (
+        engine_of(engine, workers, timeout) as carrier,
+        progress_bar("scoring", enabled=not as_json, unit="rows") as progress,
+    ):
+        found = logits_of_files(clf, plan, carrier, progress)
+    if found.others is not None and found.others.rows:
+        tell_left_out(str(found.others))
+    labels = None if label_column is None else found.beside[label_column]
+    with about_rows(table, found.beside, *priors_files):
+        given = (found.logits, found.sets if len(set_columns) > 1 else found.sets.to_numpy())
+        result = evaluate_logits(clf, *given, priors=priors, labels=labels)
         if report is not None or figures is not None:
-            judgement = judge(clf, features, sets, priors=priors, labels=labels)
+            judgement = judge_logits(clf, *given, priors=priors, labels=labels)
             _write_pictures(judgement, report, figures, figure_format)
     hold = rates_hold(clf.method_row_.assumption, result, clf.gains_.get(clf.method_))
     if as_json:
@@ -290,6 +296,9 @@ def evaluate(
 )
 @with_rates_options
 @click.option("-o", "--output", type=click.Path(), help="Write the table to a .csv or .parquet.")
+@engine_option
+@workers_option
+@timeout_option
 @overwrite_option
 @formulas_option
 @json_option
@@ -300,21 +309,25 @@ def prevalence(
     by: tuple[str, ...],
     priors_files: tuple[str, ...],
     output: str | None,
+    engine: str | None,
+    workers: int | None,
+    timeout: float | None,
     overwrite: bool,
     quote_formulas: bool,
     as_json: bool,
     reading: dict[str, Any],
 ) -> None:
-    """Estimate the class shares of new sets, or of groups of rows, in ROWS, with intervals."""
-    import numpy as np
-    import pandas as pd
+    """Estimate the class shares of new sets, or of groups of rows, in ROWS, with intervals.
 
+    With --engine workers score the files of ROWS; the answer is the same.
+    """
     from unmix.assess.predicted_shares import prevalence_of_logits
-    from unmix.data.grouped_priors import how_to_read, sets_in
     from unmix.data.row_writer import write_rows
-    from unmix.data.tables import open_table, scan_rows
+    from unmix.data.tables import open_table, require_column
     from unmix.data.wording import listed
     from unmix.learn.estimator import SetClassifier
+    from unmix.learn.part_files import one_by_one
+    from unmix.progress import progress_bar
 
     if not set_columns and not by:
         raise InputError("say what the shares are by: --sets COLUMN, --by COLUMN, or both")
@@ -331,23 +344,20 @@ def prevalence(
                 f"{table.path} has no column {name!r} for --by; it has {listed(available)}"
             )
     priors = rates_of(set_columns, priors_files, reading) if priors_files else None
-    types = dict.fromkeys(by, "str") | dict(clf.encoder_.dtypes)
-    logits, resampled, names, groups = [], [], [], []
-    how = how_to_read(list(types), set_columns, types)
-    for frame in scan_rows(table, **how):
-        with about_rows(table, frame):
-            features = features_of(clf, frame)
-            logits.append(clf.logits_at(features, clf.learner_.base_prior))
-            resampled.append(clf.resampled_logits(features))
-        if set_columns:
-            names.append(pd.DataFrame(sets_in(frame, set_columns)))
-        groups.append(frame[list(by)])
+    for name in set_columns:
+        require_column(table, name)
+    plan = LogitPlan(one_by_one(table), os.path.abspath(model), set_columns, by, True, None)
+    with (
+        engine_of(engine, workers, timeout) as carrier,
+        progress_bar("scoring", enabled=not as_json, unit="rows") as progress,
+    ):
+        found = logits_of_files(clf, plan, carrier, progress)
     result = prevalence_of_logits(
         clf,
-        np.concatenate(logits),
-        np.concatenate(resampled, axis=1),
-        _joined(names, set_columns),
-        by=pd.concat(groups, ignore_index=True) if by else None,
+        found.logits,
+        found.resampled,
+        found.sets,
+        by=found.beside if by else None,
         set_priors=priors,
     )
     if output is not None:
@@ -421,20 +431,7 @@ def _known_set_scores(
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             drift.add(features, logits[-1], clf.learner_.base_prior)
         names.append(pd.DataFrame(sets_in(frame, set_columns)))
-    return clf.known_set_proba(np.concatenate(logits), _joined(names, set_columns), priors)
-
-
-def _joined(parts: list[pd.DataFrame], set_columns: Sequence[str]) -> Any:
-    """Return the sets of all rows: ids by the name of their column, a frame for several groupings.
-
-    None if there are none.
-    """
-    import pandas as pd
-
-    if not parts:
-        return None
-    frame = pd.concat(parts, ignore_index=True)
-    return frame if len(set_columns) > 1 else frame.iloc[:, 0].rename(set_columns[0])
+    return clf.known_set_proba(np.concatenate(logits), joined_sets(names, set_columns), priors)
 
 
 def _write_pictures(
