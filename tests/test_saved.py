@@ -10,6 +10,7 @@ import pytest
 from test_estimator import label_shift
 from unmix import UnmixClassifier
 from unmix.errors import InputError
+from unmix.files import sha256_of
 from unmix.learn.saved import MANIFEST
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -137,18 +138,30 @@ def test_damage_is_refused_by_name(tmp_path, name, damage, words):
     ],
 )
 def test_contents_that_make_no_sense_are_refused(tmp_path, change):
-    clf, _ = fitted()
-    folder = tmp_path / "model"
-    clf.save(folder)
-    path = folder / "model.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    manifest = json.loads((folder / MANIFEST).read_text())
-    from unmix.files import sha256_of
-
-    manifest["files"]["model.json"] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-    (folder / MANIFEST).write_text(json.dumps(manifest))
+    folder = changed(tmp_path / "model", lambda state: state | change)
     with pytest.raises(InputError):
         UnmixClassifier.load(folder).predict(pd.DataFrame())
+
+
+def changed(folder, change):
+    """Return a folder with a model whose description was changed by someone who knows hashes."""
+    fitted()[0].save(folder)
+    path = folder / "model.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"]["model.json"] = {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
+def test_a_folder_without_the_arguments_of_later_versions_loads_with_their_defaults(tmp_path):
+    def earlier(state):
+        for name in ("engine", "keep_split"):
+            del state["parameters"][name]
+        return state
+
+    back = UnmixClassifier.load(changed(tmp_path / "model", earlier))
+    assert (back.engine, back.keep_split) == (None, False)
 
 
 @pytest.mark.parametrize("model", ["linear", "boosting", "mlp"])

@@ -398,7 +398,7 @@ def _check_form(form: Form | None, clf: SetClassifier, row: Model) -> None:
 
 
 # Constructor arguments that a folder of an earlier version lacks.
-_LATEST = {"keep_split"}
+_LATEST = {"keep_split", "engine"}
 
 
 def _arguments(state: dict[str, Any]) -> dict[str, Any]:
