@@ -22,6 +22,8 @@ def test_only_tables_of_millions_get_the_small_network():
 class Table(SimpleNamespace):
     """Only how many rows there are, and how many in each set, is looked at."""
 
+    set_priors = SimpleNamespace(precision=None)
+
     def __len__(self):
         return self.rows
 

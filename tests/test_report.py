@@ -65,7 +65,7 @@ class StandIn:
         }
         self.history_ = list(rest.get("history", ()))
         self.held_out_shares_ = rest.get("held_out_shares")
-        self.groupings_, self.sampled_rows_ = (), 0
+        self.groupings_, self.sampled_rows_, self.training_labels_ = (), 0, 0
 
         self.refined_ = "refined" in rest
         self.method_row_ = METHODS[method]

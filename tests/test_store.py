@@ -256,18 +256,18 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.core.shares",
         "unmix.core.simplex",
         "unmix.core.within_sets",
+        "unmix.progress",
         "unmix.studies.code_version",
+        "unmix.data.known_rows",  # a study lets training know no label
         "unmix.data.shuffled",
         "unmix.data.wording",
         "unmix.learn.checkpoint",
         "unmix.learn.fisher_table",
         "unmix.learn.models",
         "unmix.learn.network_size",
-        "unmix.learn.sets_in_parts",  # the rows of a study are in memory
+        "unmix.learn.sets_in_parts",
         "unmix.learn.sums",
-        "unmix.learn.threads",  # of linear models and trees
-        "unmix.data.known_rows",  # no study has labels beside sets
-        "unmix.progress",
+        "unmix.learn.threads",
         *(f"unmix.assess.{name}" for name in ("class_rates", "effective_labels")),
     }
     assert digested <= set(loaded.split())

@@ -45,7 +45,7 @@ class SumNoise:
     --------
     >>> noise = SumNoise(epsilon=3.0, norm=8.0, answers=40)
     >>> round(noise.sigma, 1), round(epsilon_of(noise.sigma / 8.0, 40, noise.delta), 6)
-    (92.2, 3.0)
+    (85.9, 3.0)
     """
 
     epsilon: float

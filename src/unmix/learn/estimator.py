@@ -266,7 +266,10 @@ class SetClassifier(FittedClassifier):
         known = None if labels is None else label_codes(labels, self._class_names(priors))
         encoded_by = TableEncoder.fit if isinstance(x, pd.DataFrame) else ImageEncoder.fit
         rows, out = TrainingRows.split(x, set_index, priors, encoded_by, self.held_out, seed, known)
-        of_rows = sets if isinstance(sets, pd.DataFrame | pd.Series) else pd.Series(sets)
+        if isinstance(sets, pd.DataFrame | pd.Series):
+            of_rows = sets
+        else:
+            of_rows = pd.Series(pd.Index(priors.set_ids, tupleize_cols=False).take(set_index))
         return rows, JudgedRows(x[out], of_rows[out])
 
     def _hidden(self, rows: TrainingRows) -> tuple[int, int] | None:
