@@ -346,7 +346,7 @@ def fit(
             tell(f"  {name:24} {kind:8} {becomes}")
     for sentence in judgement.sentences:
         tell(sentence)
-    _print_held_out(judgement)
+    tell_held_out(judgement)
     tell(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
 
 
@@ -381,7 +381,7 @@ def _audited(
         return audit_logits(clf, np.concatenate(logits), of_rows, pd.concat(labels))
 
 
-def _print_held_out(judgement: Judgement) -> None:
+def tell_held_out(judgement: Judgement) -> None:
     """Print how well each method predicts sets that were hidden from it."""
     from unmix.learn.choose import BASELINE
 

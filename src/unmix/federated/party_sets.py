@@ -25,7 +25,7 @@ from unmix.learn.models import Learner, Setup
 from unmix.learn.sets_in_parts import SetsInParts
 from unmix.learn.sums import Question
 
-__all__ = ["PartyFold", "PartySets", "fit_party_sets", "point_of", "with_effect"]
+__all__ = ["PartyFold", "PartySets", "fit_party_sets", "own_question", "point_of", "with_effect"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -85,7 +85,7 @@ class PartyParts:
         texts, arrays, forms = [], [], []
         for party in asked:
             own = self.own(party)
-            text, given = _own_question(question, own)
+            text, given = own_question(question, own)
             numbers = self.chosen[own] - self.agreement.first[party]
             texts.append(text | {"sets": numbers.tolist(), "rows": self.rows})
             arrays.append(given | {"point": np.asarray(point, dtype=np.float64)})
@@ -123,8 +123,8 @@ class PartyParts:
         return found.ravel()
 
 
-def _own_question(question: Question, own: IntArray) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what a party is told of a question: its own sets, and all others as one."""
+def own_question(question: Question, own: IntArray) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a party is told of a question, as text and arrays: all other sets are one."""
     shares, sizes = question.set_priors, np.asarray(question.set_sizes)
     matrix, precision = shares.matrix, shares.precision
     counted = np.where(precision.exact, precision.counted, RATE)[own]

@@ -96,6 +96,7 @@ def agreed_encoder(parties: Sequence[str], told: Sequence[Sequence[SharedColumn]
     parties : sequence of str
     told : sequence of one list of columns for each party
     """
+    _refuse_names_of_parties(told)
     summaries: list[Column] = []
     absent = set(left_out_columns(told))
     for first in told[0]:
@@ -138,6 +139,28 @@ def agreed_encoder(parties: Sequence[str], told: Sequence[Sequence[SharedColumn]
             "differ between rows"
         )
     return encoder
+
+
+def _refuse_names_of_parties(told: Sequence[Sequence[SharedColumn]]) -> None:
+    """Refuse a column with one value at each party, another at each: it names the party."""
+    by_name: dict[str, list[Any]] = {}
+    for column in (column for columns in told for column in columns):
+        by_name.setdefault(column.name, []).append(_only_value(column))
+    for name, values in by_name.items():
+        if None not in values and 1 < len(told) == len(set(values)):
+            raise InputError(
+                f"column {name!r} has one value at each party, and another at each: a model could "
+                f"learn the party and not the class; drop it (--drop {name})"
+            )
+
+
+def _only_value(column: SharedColumn) -> float | str | None:
+    """Return the value that all rows of a party have; None if they differ."""
+    if column.kind == "number" and column.variance == 0:
+        return column.mean
+    if column.kind == "text" and len(column.words) == 1 and not column.others:
+        return next(iter(column.words))
+    return None
 
 
 def _is_column(entry: Any) -> bool:

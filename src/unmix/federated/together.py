@@ -7,7 +7,7 @@ the summary of training rows that drift is compared with, and the refinement of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -49,6 +49,7 @@ IntArray = npt.NDArray[np.int64]
 MODEL = next(iter(ROWS))
 FOLDS = 5
 Told = Callable[[str], None]
+TargetPrior = float | Sequence[float] | Callable[[Sequence[Any]], Any] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +68,7 @@ def fit_together(
     *,
     method: str = AUTO,
     l2: float | None = None,
-    target_prior: float | None = None,
+    target_prior: TargetPrior = None,
     held_out: float = 0.2,
     resamples: int | None = None,
     least_rows: int = LEAST_ROWS,
@@ -83,8 +84,9 @@ def fit_together(
         'auto', or a name of `METHODS` whose risk is a sum over rows or sets.
     l2 : float, optional
         Strength of the penalty; chosen without labels if left out.
-    target_prior : float, optional
-        Share of positives where the classifier will be used; the average share if left out.
+    target_prior : float, list of float, or function of the classes, optional
+        Share of positives, or of each class, where the classifier will be used; the average share
+        if left out.
     held_out : float
         Share of the rows of each set that only count when the model is judged.
     resamples : int, optional
@@ -106,6 +108,8 @@ def fit_together(
         f"{agreement.sizes['rows'].sum():,} rows, {len(agreement.encoder.feature_names)} features"
     )
     target = agreement.shares.pooled(agreement.sizes["kept"])
+    if callable(target_prior):
+        target_prior = target_prior(agreement.classes or (0, 1))
     if target_prior is not None:
         target = check_prior(target_prior, agreement.shares.num_classes)
     sets = PartySets.of(conversation, agreement, target)
