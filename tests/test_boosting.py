@@ -15,7 +15,7 @@ from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn import boosting, refined_priors
 from unmix.learn.boosting import BoostingFit, fit_boosting
-from unmix.learn.fisher_table import FisherTable
+from unmix.learn.curvature import FisherTable
 from unmix.learn.refined_priors import refine_priors
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unmix.core.roots import decreasing_root
+from unmix.core.sums_by_set import decreasing_root
 
 
 def test_a_negative_root_costs_no_more_than_its_mirror_image():

@@ -249,7 +249,6 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.core.groupings",  # the sets of a study are in one grouping
         "unmix.core.joint_offsets",
         "unmix.core.known_offsets",
-        "unmix.core.roots",
         "unmix.core.set_effects",
         "unmix.core.share_density",
         "unmix.core.share_draws",
@@ -262,7 +261,7 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.data.shuffled",
         "unmix.data.wording",
         "unmix.learn.checkpoint",
-        "unmix.learn.fisher_table",
+        "unmix.learn.curvature",
         "unmix.learn.models",
         "unmix.learn.network_size",
         "unmix.learn.sets_in_parts",

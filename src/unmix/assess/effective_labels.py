@@ -12,7 +12,7 @@ from unmix.core.class_shares import ClassShares, check_prior
 from unmix.core.shares import check_rows
 from unmix.core.transition import Transition
 from unmix.errors import InputError
-from unmix.learn.fisher_table import FisherTable
+from unmix.learn.curvature import FisherTable
 
 __all__ = ["worth_in_labels", "worth_in_labels_of"]
 
@@ -101,7 +101,7 @@ def worth_in_labels_of(
         n sum_i sum_j T_j(z_i) (sigma(z_i + delta_j) - sigma(z_i + delta_p))^2
           / sum_i sigma'(z_i + delta_p)
 
-    The sum over sets depends on z only and is read off a table (`learn.fisher_table`), so the
+    The sum over sets depends on z only and is read off a table (`learn.curvature`), so the
     cost is n + m, not n times m. K classes use the matrices of both sums
     as in `worth_in_labels`, from at most 20,000 evenly spaced rows, in chunks.
     """

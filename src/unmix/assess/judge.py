@@ -23,7 +23,7 @@ from unmix.assess.histograms import ClassHistograms, class_histograms
 from unmix.assess.model_based import ModelBased, model_based
 from unmix.assess.sentences import rates_hold, summarise
 from unmix.core.assumptions import Assumption, shares_of_rows
-from unmix.core.groupings import row_copies
+from unmix.core.sums_by_set import row_copies
 from unmix.data.grouped_priors import GroupedPriors, find_sets
 from unmix.data.known_rows import label_codes
 from unmix.data.priors import Priors

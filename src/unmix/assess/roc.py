@@ -14,7 +14,7 @@ from scipy.special import ndtri
 
 from unmix.assess.class_rates import fit_class_rates, set_combination
 from unmix.assess.estimates import Estimate, normal_interval
-from unmix.core.simplex import set_sums
+from unmix.core.sums_by_set import set_sums
 
 __all__ = ["Roc", "estimate_roc"]
 

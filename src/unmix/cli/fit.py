@@ -55,7 +55,7 @@ def diagnose(
     import numpy as np
 
     from unmix.assess.diagnose_groupings import diagnose_groupings
-    from unmix.core.groupings import set_rows
+    from unmix.core.sums_by_set import set_rows
     from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
     from unmix.data.priors import UnratedRows
     from unmix.data.tables import scan_rows

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.core.class_shares import ClassShares
-from unmix.core.groupings import set_rows
 from unmix.core.joint_offsets import add_joint_offsets
 from unmix.core.known_offsets import KnownOffsets, offsets_by_effect, offsets_by_prior
 from unmix.core.set_effects import (
@@ -41,7 +40,7 @@ from unmix.core.share_draws import (
     set_effect_draws,
 )
 from unmix.core.shares import share_by_likelihood, share_by_mean, share_interval
-from unmix.core.simplex import set_sums
+from unmix.core.sums_by_set import set_rows, set_sums
 from unmix.core.transition import Transition
 from unmix.core.within_sets import tempered_logits
 from unmix.errors import InputError

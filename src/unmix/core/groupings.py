@@ -23,38 +23,10 @@ from unmix.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["added_over_groupings", "of_groupings", "on_copies", "row_copies", "set_rows"]
+__all__ = ["added_over_groupings", "of_groupings", "on_copies"]
 
 IntArray = npt.NDArray[np.int64]
 Loss = Callable[["Tensor", "Tensor", Transition], "Tensor"]
-
-
-def row_copies(set_index: IntArray) -> tuple[Any, IntArray]:
-    """Return one copy of each row for every set it lies in: which row it is, and its set.
-
-    Parameters
-    ----------
-    set_index : array of integers, shape (n,) or (n, G)
-
-    Returns
-    -------
-    rows : array of integers, shape (N,), or a slice of all
-    set_index : array of integers, shape (N,)
-
-    Examples
-    --------
-    >>> row_copies(np.array([[0, 2], [1, -1]]))[1]
-    array([0, 1, 2])
-    """
-    if set_index.ndim == 1:
-        return slice(None), set_index
-    grouping, rows = np.nonzero(set_index.T >= 0)  # one grouping after the other
-    return rows, set_index[rows, grouping]
-
-
-def set_rows(set_index: IntArray, num_sets: int) -> IntArray:
-    """Return the rows of each set (m,), for one grouping or several."""
-    return np.bincount(row_copies(set_index)[1], minlength=num_sets)
 
 
 def of_groupings(

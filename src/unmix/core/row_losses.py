@@ -14,7 +14,7 @@ import numpy.typing as npt
 from scipy.special import expit, softmax
 
 from unmix.core.groupings import of_groupings
-from unmix.core.simplex import set_sums
+from unmix.core.sums_by_set import set_sums
 from unmix.core.transition import Transition, check_logits, check_set_index
 
 __all__ = ["CrossEntropyRows", "fisher_information", "set_log_loss"]

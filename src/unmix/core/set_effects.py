@@ -20,13 +20,13 @@ from scipy.special import expit
 
 from unmix.core.counts import class_covariances
 from unmix.core.shares import check_rows
-from unmix.core.simplex import set_sums
-from unmix.core.tilts import (
+from unmix.core.sums_by_set import (
     binary_tilts,
     class_spread,
     class_tilts,
     log_sums,
     row_spread,
+    set_sums,
     spread_slope,
 )
 from unmix.errors import InputError

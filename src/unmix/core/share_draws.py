@@ -26,8 +26,8 @@ from unmix.core.shares import (
     share_profile,
     share_spread,
 )
-from unmix.core.simplex import nearest_in_simplex, set_sums
-from unmix.core.tilts import log_sums
+from unmix.core.simplex import nearest_in_simplex
+from unmix.core.sums_by_set import log_sums, set_sums
 from unmix.core.within_sets import tempered_logits
 
 __all__ = [

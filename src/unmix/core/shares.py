@@ -12,8 +12,8 @@ import numpy.typing as npt
 from scipy.special import chdtr, chdtri, expit, softmax
 
 from unmix.core.class_shares import check_prior
-from unmix.core.roots import decreasing_root
-from unmix.core.simplex import set_sums, simplex_errors, simplex_factors, simplex_maximum
+from unmix.core.simplex import simplex_errors, simplex_factors, simplex_maximum
+from unmix.core.sums_by_set import decreasing_root, set_sums
 from unmix.errors import InputError
 
 __all__ = [

@@ -7,14 +7,9 @@ its standard errors, and the nearest point of the simplex. This file knows no lo
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "nearest_in_simplex",
-    "outer_sums",
-    "set_sums",
-    "simplex_errors",
-    "simplex_factors",
-    "simplex_maximum",
-]
+from unmix.core.sums_by_set import outer_sums, set_sums
+
+__all__ = ["nearest_in_simplex", "simplex_errors", "simplex_factors", "simplex_maximum"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -34,14 +29,6 @@ def nearest_in_simplex(rows: FloatArray) -> FloatArray:
     excess = (np.cumsum(descending, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
     last = np.sum(descending > excess, axis=1) - 1
     return np.asarray(np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0))
-
-
-def set_sums(values: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
-    """Sum over the rows of each set: (n,) -> (m,), (n, K) -> (m, K)."""
-    if values.ndim == 2:
-        return np.stack([set_sums(column, index, num_sets) for column in values.T], axis=1)
-    # A bincount without rows forgets that its weights are floats.
-    return np.asarray(np.bincount(index, weights=values, minlength=num_sets), dtype=np.float64)
 
 
 def simplex_maximum(
@@ -108,18 +95,6 @@ def _projected_step(
 def _mixed(likelihoods: FloatArray, index: IntArray, shares: FloatArray) -> FloatArray:
     """Return p(x) of each row in its set at the set's class shares (n,)."""
     return np.asarray(np.einsum("nk,nk->n", likelihoods, shares[index]))
-
-
-def outer_sums(columns: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
-    """Sum the outer product of each row with itself over each set: (n, K) -> (m, K, K)."""
-    num_classes = columns.shape[1]
-    sums = np.empty((num_sets, num_classes, num_classes))
-    for k in range(num_classes):
-        for other in range(k + 1):
-            products = columns[:, k] * columns[:, other]
-            sums[:, k, other] = set_sums(products, index, num_sets)
-            sums[:, other, k] = sums[:, k, other]
-    return sums
 
 
 def simplex_errors(likelihoods: FloatArray, index: IntArray, shares: FloatArray) -> FloatArray:

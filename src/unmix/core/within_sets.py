@@ -22,11 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from unmix.core.groupings import row_copies
 from unmix.core.joint_offsets import add_joint_offsets
 from unmix.core.set_effects import mean_offsets
-from unmix.core.simplex import set_sums
-from unmix.core.tilts import log_sums
+from unmix.core.sums_by_set import log_sums, row_copies, set_sums
 
 __all__ = ["explained_share", "tempered_logits"]
 

@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from unmix.core.class_shares import ClassShares, check_identifiable, share_problems
-from unmix.core.groupings import set_rows
 from unmix.core.share_precision import SharePrecision
+from unmix.core.sums_by_set import set_rows
 from unmix.data.rate_statement import RateStatement
 from unmix.data.wording import listed, quoted
 from unmix.errors import InputError

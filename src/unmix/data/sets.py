@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from unmix.core.class_shares import ClassShares
-from unmix.core.groupings import set_rows
 from unmix.core.share_precision import precision_by_counts
+from unmix.core.sums_by_set import set_rows
 from unmix.core.transition import Transition
 from unmix.data.known_rows import KnownRows
 from unmix.errors import InputError

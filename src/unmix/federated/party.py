@@ -16,8 +16,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from unmix.core.class_shares import ClassShares
-from unmix.core.groupings import set_rows
 from unmix.core.share_precision import SharePrecision
+from unmix.core.sums_by_set import set_rows
 from unmix.data.priors import Priors, match_sets
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.wording import quoted

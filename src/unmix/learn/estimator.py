@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from unmix.core.class_shares import ClassShares, check_errors, check_prior
-from unmix.core.groupings import set_rows
+from unmix.core.sums_by_set import set_rows
 from unmix.data.grouped_priors import (
     GroupedPriors,
     find_sets,

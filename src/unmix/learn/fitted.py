@@ -14,9 +14,9 @@ import pandas as pd
 
 from unmix.core.assumptions import shares_of_rows
 from unmix.core.class_shares import ClassShares, check_prior
-from unmix.core.groupings import set_rows
 from unmix.core.row_losses import set_log_loss
 from unmix.core.set_effects import new_set_probability
+from unmix.core.sums_by_set import set_rows
 from unmix.core.transition import Transition
 from unmix.core.within_sets import tempered_logits
 from unmix.data.arrow_frames import as_frame

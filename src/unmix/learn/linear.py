@@ -18,9 +18,9 @@ from safetensors.numpy import save as save_arrays
 
 from unmix.core.assumptions import COVARIATE_SHIFT
 from unmix.core.class_shares import ClassShares, check_errors
-from unmix.core.groupings import row_copies
 from unmix.core.row_losses import set_log_loss
 from unmix.core.set_risks import SetEffectRisk
+from unmix.core.sums_by_set import row_copies
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError

@@ -18,10 +18,9 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, softmax
 
-from unmix.core.groupings import row_copies
 from unmix.core.risks import MeanLoss, Risk, proportion_risk
 from unmix.core.set_risks import SetRisk
-from unmix.core.simplex import set_sums
+from unmix.core.sums_by_set import row_copies, set_sums
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError

@@ -35,7 +35,7 @@ from unmix.core.transition import Transition
 from unmix.data.batching import BatchBy
 from unmix.data.wording import nearest
 from unmix.errors import InputError
-from unmix.learn.fisher_table import FisherTable
+from unmix.learn.curvature import FisherTable
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from unmix.core.groupings import set_rows
+from unmix.core.sums_by_set import set_rows
 from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
 from unmix.data.joined_tables import JoinedTables
 from unmix.data.priors import Priors, UnratedRows

@@ -25,7 +25,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from unmix.core.groupings import set_rows
+from unmix.core.sums_by_set import set_rows
 from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
 from unmix.data.priors import Priors, UnratedRows, refuse_unused
 from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts

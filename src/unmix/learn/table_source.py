@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from unmix.core.groupings import set_rows
+from unmix.core.sums_by_set import set_rows
 from unmix.data.addresses import file_identity, is_remote
 from unmix.data.grouped_priors import find_sets, how_to_read, sets_in, sources_of
 from unmix.data.known_rows import label_codes

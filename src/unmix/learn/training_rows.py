@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from unmix.core.groupings import row_copies, set_rows
+from unmix.core.sums_by_set import row_copies, set_rows
 from unmix.core.transition import Transition
 from unmix.data.known_rows import KnownRows, remaining_shares
 from unmix.data.priors import Priors

@@ -25,7 +25,7 @@ CODE = {
         "row_losses",
         "set_risks",
         "share_precision",
-        "tilts",
+        "sums_by_set",
         "transition",
     ),
     "data": ("batching", "benchmarks", "draw", "formats", "sets"),

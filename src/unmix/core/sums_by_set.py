@@ -1,23 +1,29 @@
-"""The offset of a set's logits that makes its expected count what it should be.
+"""Sums over the rows of each set, and equations in such sums, solved for all sets at once.
 
-Both likelihoods of a stated count need it: `unmix.core.counts` as the tilt of the saddlepoint,
-`unmix.core.set_effects` as the effect of the set. All sets are solved at once with one pass over
-the rows per iteration. This file knows no likelihood; its inputs are checked by its callers.
+The tilt of a set is the offset of its logits that makes its expected count what it should be. Both
+likelihoods of a stated count need it: `unmix.core.counts` as the tilt of the saddlepoint,
+`unmix.core.set_effects` as the effect of the set. An iteration takes one pass over the rows of all
+sets. This file knows no likelihood; its inputs are checked by its callers.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from unmix.core.roots import decreasing_root
-from unmix.core.simplex import outer_sums, set_sums
-
 __all__ = [
     "binary_tilts",
     "class_spread",
     "class_tilts",
+    "decreasing_root",
     "log_sums",
+    "outer_sums",
+    "row_copies",
     "row_spread",
+    "set_rows",
+    "set_sums",
     "spread_slope",
 ]
 
@@ -26,6 +32,97 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 FAR = 40.0  # sigma(-40) = 4e-18: no row is left in a class whose count is exactly 0
+
+
+def row_copies(set_index: IntArray) -> tuple[Any, IntArray]:
+    """Return one copy of each row for every set it lies in: which row it is, and its set.
+
+    Parameters
+    ----------
+    set_index : array of integers, shape (n,) or (n, G)
+
+    Returns
+    -------
+    rows : array of integers, shape (N,), or a slice of all
+    set_index : array of integers, shape (N,)
+
+    Examples
+    --------
+    >>> row_copies(np.array([[0, 2], [1, -1]]))[1]
+    array([0, 1, 2])
+    """
+    if set_index.ndim == 1:
+        return slice(None), set_index
+    grouping, rows = np.nonzero(set_index.T >= 0)  # one grouping after the other
+    return rows, set_index[rows, grouping]
+
+
+def set_rows(set_index: IntArray, num_sets: int) -> IntArray:
+    """Return the rows of each set (m,), for one grouping or several."""
+    return np.bincount(row_copies(set_index)[1], minlength=num_sets)
+
+
+def set_sums(values: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
+    """Sum over the rows of each set: (n,) -> (m,), (n, K) -> (m, K)."""
+    if values.ndim == 2:
+        return np.stack([set_sums(column, index, num_sets) for column in values.T], axis=1)
+    # A bincount without rows forgets that its weights are floats.
+    return np.asarray(np.bincount(index, weights=values, minlength=num_sets), dtype=np.float64)
+
+
+def outer_sums(columns: FloatArray, index: IntArray, num_sets: int) -> FloatArray:
+    """Sum the outer product of each row with itself over each set: (n, K) -> (m, K, K)."""
+    num_classes = columns.shape[1]
+    sums = np.empty((num_sets, num_classes, num_classes))
+    for k in range(num_classes):
+        for other in range(k + 1):
+            products = columns[:, k] * columns[:, other]
+            sums[:, k, other] = set_sums(products, index, num_sets)
+            sums[:, other, k] = sums[:, k, other]
+    return sums
+
+
+def decreasing_root(
+    value_and_slope: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    low: FloatArray,
+    high: FloatArray,
+    start: FloatArray | None = None,
+) -> FloatArray:
+    """Find each set's root of a decreasing function in [low, high] by Newton or halving.
+
+    Parameters
+    ----------
+    value_and_slope : callable
+        Gives the function and its derivative, (m,) and (m,), at one point per set (m,).
+    low, high : (m,)
+        The bracket of each set; a bracket of no width is its own answer.
+    start : (m,), optional
+        First guess inside the bracket; its middle if not given.
+
+    Returns
+    -------
+    (m,)
+    """
+    point = (low + high) / 2 if start is None else start
+    step = last_step = high - low
+    solved = step == 0
+    for _ in range(200):
+        value, slope = value_and_slope(point)
+        solved |= value == 0  # on a plateau every point is a root: stay
+        low = np.where(value >= 0, point, low)
+        high = np.where(value < 0, point, high)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            newton = point - value / slope
+            # Newton must stay inside and at least halve the step before last.
+            good = (newton >= low) & (newton <= high) & (2 * abs(value) < abs(last_step * slope))
+        following = np.where(good, newton, (low + high) / 2)
+        last_step, step = step, abs(following - point)
+        # A solved set stays where it is: rounding would throw it back to halving.
+        point = np.where(solved, point, following)
+        solved |= step <= 1e-15 + 1e-12 * abs(point)
+        if solved.all():
+            break
+    return point
 
 
 def binary_tilts(
