@@ -22,10 +22,10 @@ from measuring import measured, parse_options, run_as_child
 from unmix.core.risks import ssc_risk
 from unmix.core.transition import Transition
 from unmix.learn import gradients
-from unmix.learn.adam import Adam, flatten
 from unmix.learn.gradients import Gradients, add_gradient
 from unmix.learn.networks import MLP, build_model, kept_units
 from unmix.learn.recipes import RECIPES
+from unmix.learn.training_state import Adam, flatten
 
 BATCH, SETS = 256, 10
 RECIPE = RECIPES["fast"]

@@ -20,7 +20,7 @@ from measuring import parse_options, write_results
 from sklearn.metrics import roc_auc_score
 
 from unmix.data.sets import UnlabeledSets
-from unmix.learn import network_size
+from unmix.learn import recipes
 from unmix.learn.models import Setup, fit_learner
 
 COLUMNS, SCORED = 20, 100_000
@@ -92,7 +92,7 @@ def main():
             setup = Setup("mlp", "ssc", epochs=options.epochs, hidden=hidden)
             many = 10**12 if name == "paper" else 0
             started = time.process_time()
-            with patch.object(network_size, "MANY_ROWS", many):
+            with patch.object(recipes, "MANY_ROWS", many):
                 fit = fit_learner(sets, setup)
             seconds = time.process_time() - started
             line[name] = {"auc": roc_auc_score(positive, fit.logits(new)), "seconds": seconds}

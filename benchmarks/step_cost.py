@@ -38,12 +38,11 @@ from unmix.core.risks import MeanLoss
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.data.sets import UnlabeledSets
 from unmix.learn import gradients, training
-from unmix.learn.adam import Adam
 from unmix.learn.augment import Augment
 from unmix.learn.methods import METHODS
 from unmix.learn.networks import Dropout, build_model
 from unmix.learn.recipes import RECIPES
-from unmix.learn.state import TrainingState
+from unmix.learn.training_state import Adam, TrainingState
 
 BATCH, SETS = 256, 10
 VERSIONS = ("plain", "now", "shifted")

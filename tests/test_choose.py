@@ -13,8 +13,8 @@ from unmix import UnmixClassifier
 from unmix.data.sets import UnlabeledSets
 from unmix.learn import held_out_score
 from unmix.learn.estimator import NotShownWarning
-from unmix.learn.gains import Gain
 from unmix.learn.held_out_score import ENOUGH_SETS, score_on_sets
+from unmix.learn.hidden_sets import Gain
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Setup, fit_learner
 

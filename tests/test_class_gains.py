@@ -9,7 +9,7 @@ from scipy.special import expit, logit
 from scipy.stats import norm
 
 from unmix.assess.class_gains import class_gains
-from unmix.learn.held_out_shares import HeldOutShares
+from unmix.learn.hidden_sets import HeldOutShares
 from unmix.report.figures import pictures_of
 
 

@@ -11,10 +11,10 @@ import unmix
 from test_gradients import after, mlp, ours, transition
 from test_training import QUICK, small_sets
 from unmix.learn import fast_ops
-from unmix.learn.adam import Adam
 from unmix.learn.methods import METHODS
 from unmix.learn.networks import MLP
 from unmix.learn.training import train
+from unmix.learn.training_state import Adam
 
 
 def use_plain_forms(monkeypatch):

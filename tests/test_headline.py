@@ -9,7 +9,7 @@ from unmix.assess.estimates import Estimate
 from unmix.assess.model_based import Audit
 from unmix.assess.sentences import rates_hold
 from unmix.core.assumptions import LABEL_SHIFT, SET_EFFECTS
-from unmix.learn.gains import Gain
+from unmix.learn.hidden_sets import Gain
 from unmix.report.headline import fallacy_signs, verdict_of
 from unmix.report.page import environment
 

@@ -7,7 +7,7 @@ from scipy.special import expit
 
 from unmix import UnmixClassifier
 from unmix.assess.model_based import expected_auc, expected_scores, model_based
-from unmix.learn.gains import Gain
+from unmix.learn.hidden_sets import Gain
 
 
 def auc_by_pairs(p, z):

@@ -8,10 +8,9 @@ from sklearn.metrics import roc_auc_score
 from test_estimator import label_shift
 from unmix import UnmixClassifier
 from unmix.errors import InputError
-from unmix.learn import network_models, network_size
+from unmix.learn import network_models, recipes
 from unmix.learn.methods import METHODS
-from unmix.learn.network_size import check_hidden, hidden_for, recipe_for
-from unmix.learn.recipes import RECIPES
+from unmix.learn.recipes import RECIPES, check_hidden, hidden_for, recipe_for
 
 
 def test_only_tables_of_millions_get_the_small_network():
@@ -68,10 +67,10 @@ def test_hidden_layers_are_for_the_mlp():
 
 
 @pytest.fixture
-def recipes(monkeypatch):
+def recipes_used(monkeypatch):
     """Make a few hundred rows a large table, and note how networks are trained."""
-    monkeypatch.setattr(network_size, "MANY_ROWS", 500)
-    monkeypatch.setattr(network_size, "LARGE_BATCH", 128)
+    monkeypatch.setattr(recipes, "MANY_ROWS", 500)
+    monkeypatch.setattr(recipes, "LARGE_BATCH", 128)
     used, train = [], network_models.train_in_stages
     monkeypatch.setattr(
         network_models,
@@ -82,7 +81,7 @@ def recipes(monkeypatch):
 
 
 @pytest.mark.parametrize(("hidden", "expected"), [(None, (2, 48)), (np.array([1, 20]), (1, 20))])
-def test_the_small_network_learns_and_can_be_saved(recipes, tmp_path, hidden, expected):
+def test_the_small_network_learns_and_can_be_saved(recipes_used, tmp_path, hidden, expected):
     x, sets, labels, priors = label_shift(num_sets=6, rows=400)
     clf = UnmixClassifier(
         priors,
@@ -93,7 +92,7 @@ def test_the_small_network_learns_and_can_be_saved(recipes, tmp_path, hidden, ex
         hidden=hidden,
         random_state=0,
     ).fit(x, sets)
-    assert recipes[-1].learning_rate == network_size.LARGE_RATE
+    assert recipes_used[-1].learning_rate == recipes.LARGE_RATE
     module = clf.learner_.fit.module
     assert (module.depth, module.width, module.dropout) == (*expected, 0.0)
     assert roc_auc_score(labels, clf.decision_function(x)) > 0.85
@@ -114,7 +113,7 @@ def test_a_small_table_keeps_the_papers_network_unless_told():
     assert (told.depth, told.width, told.dropout) == (2, 8, 0.2)
 
 
-def test_a_module_of_ones_own_is_trained_as_on_any_table(recipes):
+def test_a_module_of_ones_own_is_trained_as_on_any_table(recipes_used):
     class Flat(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -125,4 +124,4 @@ def test_a_module_of_ones_own_is_trained_as_on_any_table(recipes):
 
     x, sets, _, priors = label_shift(num_sets=6, rows=400)
     UnmixClassifier(priors, model=Flat(), method="ssc", epochs=1, random_state=0).fit(x, sets)
-    assert recipes[-1].learning_rate == RECIPES["fast"].learning_rate
+    assert recipes_used[-1].learning_rate == RECIPES["fast"].learning_rate

@@ -14,7 +14,7 @@ from scipy.special import logit
 from unmix.assess.estimates import p_value
 from unmix.assess.histograms import bin_edges
 from unmix.assess.roc import Roc
-from unmix.learn.gains import Gain
+from unmix.learn.hidden_sets import Gain
 from unmix.report import pictures
 from unmix.report.number_words import percent, shortened
 from unmix.report.pictures import (

@@ -15,7 +15,7 @@ from unmix.assess.histograms import ClassHistograms, ScoreHistogram
 from unmix.assess.judge import judge
 from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors
-from unmix.learn.gains import Gain
+from unmix.learn.hidden_sets import Gain
 from unmix.learn.methods import METHODS
 from unmix.report.figures import pictures_of
 from unmix.report.headline import verdict_of

@@ -17,7 +17,7 @@ from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets, scatter_rows, scattered_parts
 from unmix.data.tables import open_table
 from unmix.errors import InputError
-from unmix.learn import linear_objective, network_size, streaming, table_source, training
+from unmix.learn import linear_objective, recipes, streaming, table_source, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.held_out_score import score_on_sets
@@ -348,13 +348,11 @@ def test_a_killed_command_goes_on_to_the_same_bits(files, monkeypatch):
     assert resumed == whole
 
 
-@pytest.mark.parametrize("many_rows", [network_size.MANY_ROWS, 1000])
+@pytest.mark.parametrize("many_rows", [recipes.MANY_ROWS, 1000])
 def test_a_network_stopped_in_training_goes_on_to_the_same_bits(files, monkeypatch, many_rows):
-    monkeypatch.setattr(
-        network_size, "MANY_ROWS", many_rows
-    )  # the paper's network, or the small one
-    monkeypatch.setattr(network_size, "LARGE_BATCH", 256)
-    monkeypatch.setattr(network_size, "ENOUGH_ROWS", 3000)  # one epoch
+    monkeypatch.setattr(recipes, "MANY_ROWS", many_rows)  # the paper's network, or the small one
+    monkeypatch.setattr(recipes, "LARGE_BATCH", 256)
+    monkeypatch.setattr(recipes, "ENOUGH_ROWS", 3000)  # one epoch
     options = ("--model", "mlp", "--stream")
     _, whole = fit(files, "whole", *options)
     state = json.loads((files / "whole" / "model.json").read_text())

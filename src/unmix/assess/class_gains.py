@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from unmix.core.set_effects import inside_shares
 from unmix.core.share_density import baseline_residuals, log_density, log_ratios
-from unmix.learn.gains import Gain, gain_of
-from unmix.learn.held_out_shares import HeldOutShares
+from unmix.learn.hidden_sets import Gain, HeldOutShares, gain_of
 
 __all__ = ["class_gains"]
 

@@ -30,7 +30,7 @@ from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn.estimator import SetClassifier
 from unmix.learn.fitted import class_probabilities
-from unmix.learn.gains import Gain
+from unmix.learn.hidden_sets import Gain
 from unmix.learn.models import move_logits
 
 __all__ = [

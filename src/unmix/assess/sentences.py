@@ -13,8 +13,8 @@ from unmix.core.assumptions import Assumption
 from unmix.data.wording import listed
 from unmix.learn.choose import hides_sets
 from unmix.learn.estimator import SetClassifier
-from unmix.learn.gains import Gain
 from unmix.learn.held_out_score import LEAST_SETS
+from unmix.learn.hidden_sets import Gain
 
 __all__ = ["rates_hold", "summarise"]
 

@@ -239,7 +239,7 @@ def fit(
     from unmix.learn.choose import check_choice
     from unmix.learn.estimator import NotShownWarning, SetClassifier
     from unmix.learn.models import by_sums
-    from unmix.learn.network_size import check_hidden
+    from unmix.learn.recipes import check_hidden
     from unmix.learn.saved import refuse_other_folder, write_model
     from unmix.learn.table_source import TableSource
     from unmix.progress import progress_bar

@@ -117,8 +117,8 @@ def predict(
     from unmix.data.tables import open_table, require_column
     from unmix.files import atomic_folder
     from unmix.learn.estimator import SetClassifier
+    from unmix.learn.fitted import score_names
     from unmix.learn.part_files import one_by_one
-    from unmix.learn.score_columns import score_names
     from unmix.progress import progress_bar
 
     table = open_table(rows)

@@ -74,8 +74,7 @@ class Scoring:
         """Yield the scores of a batch of rows after the other."""
         from unmix.data.row_writer import is_csv
         from unmix.data.tables import rows_per_batch, scan_kept, scan_rows
-        from unmix.learn.fitted import class_probabilities
-        from unmix.learn.score_columns import score_columns
+        from unmix.learn.fitted import class_probabilities, score_columns
 
         clf, kept, done = self.clf, list(self.kept), 0
         as_they_lie = not any(map(is_csv, table.files)) and bool(kept)

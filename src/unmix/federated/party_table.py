@@ -15,7 +15,7 @@ from unmix.data.tables import Rows, column_names, naming, open_table, read_rows,
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.federated.party import Party
-from unmix.learn.set_features import refuse_set_feature
+from unmix.learn.training_rows import refuse_set_feature
 
 __all__ = ["name_of_rows", "party_of_table"]
 

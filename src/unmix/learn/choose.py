@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from unmix.errors import InputError
-from unmix.learn.gains import Gain
 from unmix.learn.held_out_score import Scored, best_model, score_on_sets
-from unmix.learn.held_out_shares import HeldOutShares
+from unmix.learn.hidden_sets import Gain, HeldOutShares
 from unmix.learn.methods import METHODS, method_named
 from unmix.learn.models import MODELS, Setup, model_row, refuse_method
 from unmix.learn.training_rows import TrainingRows

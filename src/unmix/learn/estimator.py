@@ -32,11 +32,10 @@ from unmix.learn.encoding import TableEncoder
 from unmix.learn.fitted import FittedClassifier, check_lengths
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Learner, Setup, fit_learner, model_row
-from unmix.learn.network_size import check_hidden, hidden_for
 from unmix.learn.parameters import check_parameters
+from unmix.learn.recipes import check_hidden, hidden_for
 from unmix.learn.resampling import with_resamples
-from unmix.learn.set_features import refuse_set_feature
-from unmix.learn.training_rows import ImageEncoder, JudgedRows, TrainingRows
+from unmix.learn.training_rows import ImageEncoder, JudgedRows, TrainingRows, refuse_set_feature
 from unmix.learn.training_summary import TrainingSummary
 from unmix.progress import progress_bar
 

@@ -30,11 +30,17 @@ from unmix.data.grouped_priors import (
 from unmix.data.priors import Priors
 from unmix.data.wording import listed
 from unmix.errors import InputError
-from unmix.learn.gains import Gain
+from unmix.learn.hidden_sets import Gain
 from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import Learner, model_row, move_logits
 
-__all__ = ["FittedClassifier", "check_lengths", "class_probabilities"]
+__all__ = [
+    "FittedClassifier",
+    "check_lengths",
+    "class_probabilities",
+    "score_columns",
+    "score_names",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -355,3 +361,35 @@ def check_lengths(num_rows: int, set_index: Array) -> None:
         raise InputError(
             f"X has {num_rows} rows and sets has {len(set_index)}: inconsistent numbers of samples"
         )
+
+
+def score_names(classes: Array) -> list[str]:
+    """Return the names of the columns that scoring adds."""
+    if len(classes) == 2:
+        return ["probability", "prediction"]
+    return [*(f"probability_{name}" for name in classes), "prediction"]
+
+
+def score_columns(
+    kept: pd.DataFrame, probability: Array, classes: Array, threshold: float | None = None
+) -> pd.DataFrame:
+    """Return columns that are kept with the scores beside them.
+
+    Parameters
+    ----------
+    kept : DataFrame, n rows
+    probability : array, shape (n, K)
+    classes : array, shape (K,)
+    threshold : float, optional
+        Probability from which a row counts as the second of two classes; the more probable class
+        is predicted if left out.
+    """
+    scored = kept.copy()
+    columns = probability[:, 1:] if len(classes) == 2 else probability
+    for name, values in zip(score_names(classes), columns.T, strict=False):
+        scored[name] = values
+    decided = probability.argmax(axis=1)
+    if threshold is not None:
+        decided = (probability[:, 1] >= threshold).astype(int)
+    scored["prediction"] = classes[decided]
+    return scored

@@ -17,9 +17,7 @@ from unmix.core.row_losses import set_log_loss
 from unmix.core.share_density import ShareResiduals, join_residuals, log_density
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError
-from unmix.learn.gains import Gain, gain_of, z_of
-from unmix.learn.held_out_shares import HeldOutShares
-from unmix.learn.hidden_sets import HiddenSets, set_folds
+from unmix.learn.hidden_sets import Gain, HeldOutShares, HiddenSets, gain_of, set_folds, z_of
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Learner, Setup, fit_learner, model_row, move_logits
 from unmix.progress import Progress

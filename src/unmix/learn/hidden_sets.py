@@ -1,23 +1,43 @@
-"""Sets hidden from a fit, to be predicted: what is known of them, whoever has their rows."""
+"""Sets hidden from a fit: what is known of them, what was predicted, and the gain over guessing.
+
+`HiddenSets` are the same whoever has their rows. `HeldOutShares` are what was predicted of them.
+A `Gain` is how much better that was than guessing: one scale for everything that is chosen, and for
+whether anything was learned at all.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit, logit
+import numpy.typing as npt
+from scipy.special import expit, logit, ndtr, stdtrit
 
 from unmix.core.class_shares import ClassShares
 from unmix.core.set_effects import inside_shares
 from unmix.core.share_density import ShareResiduals, baseline_residuals, log_ratios
+from unmix.core.within_sets import explained_share
 from unmix.learn.models import Learner, Setup
+from unmix.learn.saved_state import numbers
 
-__all__ = ["HiddenSets", "set_folds"]
+__all__ = [
+    "Gain",
+    "HeldOutShares",
+    "HiddenSets",
+    "gain_of",
+    "set_folds",
+    "z_of",
+]
 
 Array = np.ndarray[Any, Any]
+FloatArray = npt.NDArray[np.float64]
 
+# Thresholds of z; with ten sets chance passes two less than once in 1,600 times, if gains of sets
+# are about normal.
+CLEAR = 2.0
 LEAST_ROWS = 20  # the share of a smaller hidden set is mostly chance
 
 
@@ -153,3 +173,92 @@ def _error_variances(set_priors: ClassShares, sizes: Array, number: Array, hidde
     if own.ndim == 1:
         return np.bincount(number[hidden], own)
     return np.stack([np.bincount(number[hidden], of_class) for of_class in own.T], axis=1)
+
+
+class HeldOutShares(NamedTuple):
+    """Shares of hidden sets; small sets of similar shares were taken together.
+
+    Attributes
+    ----------
+    stated, predicted, errors, guessed : (m, K)
+        What was stated, what the model predicted from the rows and its standard errors, and what
+        the training sets suggest without these rows.
+    rows : (m,)
+    """
+
+    stated: FloatArray
+    predicted: FloatArray
+    errors: FloatArray
+    guessed: FloatArray
+    rows: FloatArray
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists for JSON."""
+        return {name: values.tolist() for name, values in self._asdict().items()}
+
+    @classmethod
+    def from_dict(cls, state: dict[str, Any], num_classes: int) -> HeldOutShares:
+        """Return what `to_dict` described, or raise ValueError."""
+        m = len(state["rows"])
+        shapes = {name: (m, num_classes) for name in cls._fields} | {"rows": (m,)}
+        found = cls(**{name: numbers(state, name, shape) for name, shape in shapes.items()})
+        for name in ("stated", "predicted", "errors", "guessed"):
+            values = getattr(found, name)
+            if ((values < 0) | (values > 1)).any():
+                raise ValueError(f"{name} must be shares")
+        return found
+
+
+@dataclass(frozen=True)
+class Gain:
+    """How much better a candidate predicts the shares of held-out sets than the baseline does."""
+
+    gain: float
+    """Mean over sets of log density of the stated share, minus that of the baseline."""
+    error: float
+    """Its standard error over sets."""
+    threshold: float
+    """Of z, below which a gain is not shown: a t quantile that allows for the choosing."""
+    tau: float
+    """Standard deviation of what is left of the log-odds of the shares: the set effect."""
+
+    @property
+    def z(self) -> float:
+        """The gain in standard errors."""
+        return self.gain / self.error if self.error > 0 else 0.0
+
+    @property
+    def shown(self) -> bool:
+        """Whether the candidate predicts held-out sets better than chance would."""
+        return self.z >= self.threshold
+
+    @property
+    def word(self) -> str:
+        """What the gain amounts to: not shown, weak, or clear from twice the threshold on."""
+        if not self.shown:
+            return "not shown"
+        return "clear" if self.z >= CLEAR * self.threshold else "weak"
+
+    def explained(self, num_classes: int) -> float:
+        """Return the share of the differences between sets that features were shown to explain."""
+        return explained_share(self.gain, self.error, self.threshold, num_classes)
+
+
+def gain_of(differences: Array, tau: float, num_candidates: int) -> Gain:
+    """Return the mean of differences over sets with its error, and when it counts as shown."""
+    m, error = np.isfinite(differences).sum(), _error(differences)
+    # As likely by chance as two standard errors of a normal law, and shared by all that compete.
+    threshold = -float(stdtrit(max(m - 1, 1), ndtr(-2.0) / num_candidates))
+    return Gain(float(np.nanmean(differences)), error, threshold, float(tau))
+
+
+def z_of(differences: Array) -> float:
+    """Return the mean of differences over sets in standard errors."""
+    error = _error(differences)
+    return float(np.nanmean(differences)) / error if error > 0 else 0.0
+
+
+def _error(differences: Array) -> float:
+    """Return the standard error of the mean of differences over sets."""
+    m = np.isfinite(differences).sum()
+    return float(np.nanstd(differences, ddof=1) / np.sqrt(m)) if m > 1 else np.inf

@@ -1,14 +1,14 @@
 """Networks as models: the MLP, ResNet-32 and a torch module of the user's own.
 
 Rows may be a matrix or images. What is trained, with which recipe and for how long, is decided
-here; `stages` and `training` do it.
+here, and in which stages; `training` does it.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,16 +25,28 @@ from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import Method, method_named
 from unmix.learn.models import HELD_OUT, MODULE, Form, Learner, Model, Setup
-from unmix.learn.network_size import WITH_HIDDEN, check_hidden, hidden_for, is_large, recipe_for
 from unmix.learn.networks import CONVOLUTIONAL, build_model
 from unmix.learn.own_modules import describe_module
-from unmix.learn.recipes import RECIPES, Recipe
+from unmix.learn.prior_check import train_checking_priors
+from unmix.learn.recipes import (
+    RECIPES,
+    WITH_HIDDEN,
+    Recipe,
+    check_hidden,
+    hidden_for,
+    is_large,
+    recipe_for,
+)
 from unmix.learn.saved_state import image_shape
-from unmix.learn.stages import train_in_stages
-from unmix.learn.training import is_convolutional, logits_of
+from unmix.learn.training import Trained, is_convolutional, logits_of, train
+from unmix.learn.vat_radius import train_choosing_radius
 from unmix.progress import Progress
 
-__all__ = ["ROWS", "NetworkFit"]
+__all__ = [
+    "ROWS",
+    "NetworkFit",
+    "train_in_stages",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -259,6 +271,76 @@ def _checked_options(facts: dict[str, Any], num_classes: int) -> dict[str, Any]:
 
 def _takes_all(method: Method) -> None:
     """Networks learn by every method."""
+
+
+def train_in_stages(
+    model: nn.Module,
+    sets: UnlabeledSets | ShuffledSets,
+    method: Method,
+    recipe: Recipe,
+    *,
+    check_priors: bool = False,
+    held_out: UnlabeledSets | None = None,
+    prior_errors: Any = None,
+    **options: Any,
+) -> tuple[Trained, dict[str, Any]]:
+    """Train a network in the stages that its method and its recipe ask for.
+
+    A method whose VAT radius is to be chosen trains its candidates for a while; one that checks the
+    stated priors asks rows held out after some epochs; any other trains straight through.
+
+    Parameters
+    ----------
+    model, sets, method, recipe
+        As for `train`.
+    check_priors : bool
+        Ask rows held out whether the stated priors are right, and learn them if not: if the
+        method and the recipe know how to, there are two classes and rows are held out.
+    held_out : UnlabeledSets, optional
+    prior_errors : array, shape (m,), optional
+        Standard errors of the stated priors: then they are learned, and there is nothing to ask.
+    **options
+        Further `TrainingOptions`.
+
+    Returns
+    -------
+    Trained
+    dict
+        What was found on the way: `chosen`, the VAT radius and what it was compared with;
+        `noticed_error`, how far off the stated priors are.
+    """
+    radii = method.vat.candidates if method.vat else ()
+    if radii:
+        if held_out is None:
+            raise InputError(
+                f"{method.name} chooses its strength and its threshold by held-out rows; hold some "
+                "out (0.1, say)"
+            )
+        trained, choice = train_choosing_radius(
+            model,
+            sets,
+            method,
+            recipe,
+            radii,
+            held_out=held_out,
+            prior_errors=prior_errors,
+            **options,
+        )
+        return trained, {"chosen": asdict(choice)}
+    if (
+        check_priors
+        and prior_errors is None
+        and method.checks_priors
+        and recipe.look
+        and held_out is not None
+        and sets.set_priors.num_classes == 2
+    ):
+        trained, error = train_checking_priors(
+            model, sets, method, recipe, held_out=held_out, **options
+        )
+        return trained, {"noticed_error": error}
+    options |= {"held_out": held_out, "prior_errors": prior_errors}
+    return train(model, sets, method, recipe, **options), {}
 
 
 ROWS = {

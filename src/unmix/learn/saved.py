@@ -33,11 +33,10 @@ from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import atomic_folder, open_ordinary
 from unmix.learn.encoding import TableEncoder
-from unmix.learn.gains import Gain
-from unmix.learn.held_out_shares import HeldOutShares
+from unmix.learn.hidden_sets import Gain, HeldOutShares
 from unmix.learn.methods import method_named
 from unmix.learn.models import MODELS, Form, Learner, Model, Setup, model_row, saved_row
-from unmix.learn.network_size import check_hidden
+from unmix.learn.recipes import check_hidden
 from unmix.learn.saved_state import check_state, grouping_of, image_shape, numbers, shares_of
 from unmix.learn.training_rows import ImageEncoder
 from unmix.learn.training_summary import TrainingSummary

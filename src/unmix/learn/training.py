@@ -36,7 +36,7 @@ from unmix.learn.methods import Method, risk_of
 from unmix.learn.networks import ResNet32
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import RefiningNetwork
-from unmix.learn.state import Saved, TrainingState
+from unmix.learn.training_state import Saved, TrainingState
 from unmix.progress import Progress
 
 __all__ = [

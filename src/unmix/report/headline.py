@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from unmix.assess.judge import Judgement
 from unmix.assess.model_based import Audit
-from unmix.learn.gains import Gain
 from unmix.learn.held_out_score import LEAST_SETS
+from unmix.learn.hidden_sets import Gain
 from unmix.report.number_words import counted
 
 __all__ = ["Verdict", "beats_guessing", "fallacy_signs", "is_rejected", "verdict_of"]

@@ -19,7 +19,7 @@ from matplotlib.ticker import MaxNLocator
 
 from unmix.assess.histograms import uses_log_odds
 from unmix.assess.roc import Roc
-from unmix.learn.gains import Gain
+from unmix.learn.hidden_sets import Gain
 from unmix.report.number_words import percent, shortened
 from unmix.report.share_axis import show_shares, visible_ticks
 

@@ -25,10 +25,9 @@ from unmix.errors import InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS, Method, method_named
-from unmix.learn.network_size import WITH_HIDDEN
+from unmix.learn.network_models import train_in_stages
 from unmix.learn.networks import CONVOLUTIONAL, build_model
-from unmix.learn.recipes import RECIPES, Recipe
-from unmix.learn.stages import train_in_stages
+from unmix.learn.recipes import RECIPES, WITH_HIDDEN, Recipe
 from unmix.learn.training import logits_of
 from unmix.progress import Progress
 from unmix.studies.code_version import code_version

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unmix.learn.adam import Adam, flatten, unflatten
+from unmix.learn.training_state import Adam, flatten, unflatten
 
 
 def some_parameters():
