@@ -7,6 +7,7 @@ with one row of logits per class, (K, n) in memory; any layout is right.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,16 @@ class CrossEntropyRows:
         self._plain = bool((self._pooled > 0).all())
         grouped = transition.grouping is not None
         self._parts = [CrossEntropyRows(part) for part in transition.parts] if grouped else []
+
+    def with_pooled(self, pooled: FloatArray) -> CrossEntropyRows:
+        """Return the loss where the same sets weigh otherwise: their pooled prior is given, (K,).
+
+        For its gradient: what a set weighs adds a constant to the loss of its rows. One grouping.
+        """
+        other = copy(self)
+        other._pooled = pooled / self._arrays.target
+        other._plain = bool((other._pooled > 0).all())
+        return other
 
     def losses(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return the loss of each row, (n,).

@@ -18,6 +18,7 @@ from safetensors.numpy import save as save_arrays
 
 from unmix.core.assumptions import COVARIATE_SHIFT
 from unmix.core.class_shares import ClassShares, check_errors
+from unmix.core.risks import MeanLoss
 from unmix.core.row_losses import set_log_loss
 from unmix.core.set_risks import SetEffectRisk
 from unmix.core.sums_by_set import row_copies
@@ -36,8 +37,9 @@ from unmix.learn.linear_objective import (
     minimise,
     reliability,
 )
-from unmix.learn.methods import Method, method_named
+from unmix.learn.methods import Method, method_named, risk_of
 from unmix.learn.models import Form, Learner, Model, Setup
+from unmix.learn.resampled_lines import steps_to_resamples
 from unmix.learn.saved_state import finite_arrays
 from unmix.learn.sets_in_parts import SetsInParts
 
@@ -500,6 +502,28 @@ def _fit_model(
     return Learner(replace(setup, l2=l2), fit, fit.base_prior, fit.set_priors, [], refined)
 
 
+def _fit_resamples(
+    sets: UnlabeledSets, learner: Learner, times: npt.NDArray[np.int64]
+) -> list[LinearFit]:
+    """Fit to resampled sets by a few steps, all at once, if the risk is a sum over their rows."""
+    method, fit = method_named(learner.setup.method), learner.fit
+    risk = risk_of(method, sets.scoring_transition)
+    if method.information is None or not isinstance(risk, MeanLoss) or risk.for_arrays is None:
+        return []
+    assert isinstance(fit, LinearFit)
+    l2 = learner.setup.l2 or 0.0
+    curvature = fit.curvature[0] if fit.curvature else _curvature(_some_rows(sets), method, fit)
+    coordinates = curvature.coordinates(l2)
+    if coordinates is None:
+        return []
+    losses = risk.for_arrays(sets.scoring_transition)
+    found = steps_to_resamples(sets, losses, fit.weights, fit.bias, l2, times, coordinates)
+    return [
+        replace(fit, weights=weights, bias=np.asarray(bias), curvature=[])
+        for weights, bias in zip(*found, strict=True)
+    ]
+
+
 def _strength(sets: UnlabeledSets, setup: Setup) -> float:
     """Choose the weight of the penalty for a setup without labels."""
     return choose_l2(sets, method=setup.method, rng=np.random.default_rng(setup.seed))
@@ -550,5 +574,6 @@ ROWS = {
         strength=_strength,
         cheap=True,
         resamples=20,
+        resamples_at_once=_fit_resamples,
     )
 }

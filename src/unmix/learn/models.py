@@ -113,6 +113,9 @@ class Model:
     """Whether it can ask rows held out about the stated priors while it learns."""
     resamples: int = 0
     """Fits to resampled sets that are made for the model's own error."""
+    resamples_at_once: Callable[[UnlabeledSets, Learner, Array], list[Any]] | None = None
+    """(sets, learner, how often each set is in each resample (R, m)) -> the fits to resampled sets;
+    none by a method for which they must be fitted one by one."""
     unit: str = "rows"
     """What its progress counts."""
 

@@ -18,6 +18,7 @@ from scipy.special import ndtri
 
 from unmix.core.set_risks import SetEffectRisk, SetRisk
 from unmix.core.slope_length import length_and_shift
+from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError
 from unmix.learn.methods import method_named
@@ -27,6 +28,8 @@ from unmix.progress import Progress
 __all__ = ["with_resamples"]
 
 Array = np.ndarray[Any, Any]
+Resamples = list[tuple[UnlabeledSets, Array]]
+"""Of each draw the sets, and which of them were drawn."""
 
 LEAST_SETS = 6  # of fewer, most draws are alike
 MOST_ROWS = 20_000  # for each draw; of a larger table each set lends some of its rows
@@ -63,16 +66,10 @@ def with_resamples(
     thinned = thinned or used is not sets
     kept = np.flatnonzero(used.set_sizes)
     stated = replace(used, set_priors=learner.set_priors)
-    fits, left_out = [], []
-    for number in range(draws):
-        if progress:
-            progress(number, draws, f"{number + 1} of {draws}")
-        try:
-            drawn, seen = _drawn(stated, kept, rng)
-            fits.append(fit_learner(drawn, learner.setup, start=learner.fit, rough=True).fit)
-            left_out.append(~stated.rows_of_sets(seen))
-        except IdentifiabilityError:  # the same share over and over
-            continue
+    resamples = [_drawn(stated, kept, rng) for _ in range(draws)]
+    fits, seen = _fits_at_once(stated, learner, resamples)
+    if not fits:
+        fits, seen = _fits_one_by_one(learner, resamples, progress)
     if len(fits) < 2:
         return learner
     # Fewer sets than there are spread more, in proportion to the root of their number.
@@ -86,11 +83,47 @@ def with_resamples(
     # more of lengths than sets do.
     if halves or sets.known is not None:
         return replace(learner, fit=joined)
-    return _of_honest_length(replace(learner, fit=joined), stated, fits, np.stack(left_out))
+    return _of_honest_length(replace(learner, fit=joined), stated, fits, seen)
+
+
+def _fits_at_once(
+    sets: UnlabeledSets, learner: Learner, resamples: Resamples
+) -> tuple[list[Any], list[Array]]:
+    """Return fits to resampled sets and the sets of each, if the model can make them at once."""
+    at_once = model_row(learner.setup.model).resamples_at_once
+    if at_once is None or sets.known is not None or sets.set_priors.grouping is not None:
+        return [], []
+    seen = []
+    for _, chosen in resamples:
+        try:
+            Transition(sets.set_priors.take(chosen), sets.set_sizes[chosen])
+        except IdentifiabilityError:  # the same share over and over
+            continue
+        seen.append(chosen)
+    times = [np.bincount(chosen, minlength=sets.num_sets) for chosen in seen]
+    return (at_once(sets, learner, np.stack(times)), seen) if seen else ([], [])
+
+
+def _fits_one_by_one(
+    learner: Learner, resamples: Resamples, progress: Progress | None
+) -> tuple[list[Any], list[Array]]:
+    """Return fits to resampled sets, each from where the fit to all ended, and the sets of each."""
+    fits, seen = [], []
+    for number, (sets, chosen) in enumerate(resamples):
+        if progress:
+            progress(number, len(resamples), f"{number + 1} of {len(resamples)}")
+        grouped = sets.set_priors.grouping is not None
+        try:
+            drawn = sets.keep_sets(chosen) if grouped else sets.take_sets(chosen)
+            fits.append(fit_learner(drawn, learner.setup, start=learner.fit, rough=True).fit)
+            seen.append(chosen)
+        except IdentifiabilityError:  # the same share over and over
+            continue
+    return fits, seen
 
 
 def _of_honest_length(
-    learner: Learner, sets: UnlabeledSets, fits: list[Any], left_out: Array
+    learner: Learner, sets: UnlabeledSets, fits: list[Any], seen: list[Array]
 ) -> Learner:
     """Return the learner with slopes as long, and a set effect as large, as left-out sets say.
 
@@ -101,6 +134,7 @@ def _of_honest_length(
     if not isinstance(risk, SetRisk):
         return learner
     logits = np.stack([fit.logits(sets.x) for fit in fits])
+    left_out = np.stack([~sets.rows_of_sets(chosen) for chosen in seen])
     known = left_out.any(axis=0)
     weights = left_out[:, known] / left_out[:, known].sum(axis=0)
     unseen = np.einsum("rn...,rn->n...", logits[:, known], weights)
@@ -148,7 +182,7 @@ def _drawn(
 ) -> tuple[UnlabeledSets, Array]:
     """Draw as many sets as there are, with replacement; of several groupings half of each.
 
-    Which they are is returned too.
+    Returned are the sets to take them from, with the rows of known class of this draw.
 
     A set of one grouping that is drawn twice would double its rows in sets of the others, whose
     shares would no longer be theirs. Half of the sets, drawn without replacement, spread just as
@@ -159,14 +193,12 @@ def _drawn(
         sets = replace(sets, known=sets.known.take(draw))
     grouping = sets.set_priors.grouping
     if grouping is None:
-        chosen = rng.choice(kept, len(kept))
-        return sets.take_sets(chosen), chosen
+        return sets, rng.choice(kept, len(kept))
     halves = []
     for g in np.unique(grouping[kept]):
         own = kept[grouping[kept] == g]
         halves.append(rng.permutation(own)[: max(1, (len(own) + 1) // 2)])
-    chosen = np.concatenate(halves)
-    return sets.keep_sets(chosen), chosen
+    return sets, np.concatenate(halves)
 
 
 def _thinned(sets: UnlabeledSets, present: Array, rng: np.random.Generator) -> UnlabeledSets:
