@@ -123,7 +123,7 @@ def _fits_one_by_one(
 
 
 def _of_honest_length(
-    learner: Learner, sets: UnlabeledSets, fits: list[Any], seen: list[Array]
+    learner: Learner, sets: UnlabeledSets, fits: list[Any], drawn: list[Array]
 ) -> Learner:
     """Return the learner with slopes as long, and a set effect as large, as left-out sets say.
 
@@ -134,7 +134,7 @@ def _of_honest_length(
     if not isinstance(risk, SetRisk):
         return learner
     logits = np.stack([fit.logits(sets.x) for fit in fits])
-    left_out = np.stack([~sets.rows_of_sets(chosen) for chosen in seen])
+    left_out = np.stack([~sets.rows_of_sets(chosen) for chosen in drawn])
     known = left_out.any(axis=0)
     weights = left_out[:, known] / left_out[:, known].sum(axis=0)
     unseen = np.einsum("rn...,rn->n...", logits[:, known], weights)
