@@ -15,6 +15,7 @@ from unmix.core.share_density import set_effect_residuals
 from unmix.core.share_precision import SharePrecision, nearest_counts
 from unmix.core.transition import Transition
 from unmix.data.priors import Priors, UnratedRows, UnratedWarning, match_sets
+from unmix.data.rate_names import is_total
 from unmix.data.rates_file import read_rates
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
@@ -462,3 +463,41 @@ def test_a_saved_model_gives_back_what_was_known_of_its_rates(tmp_path):
     again = Priors(given.set_ids, given.set_priors).with_known(resolved.known_as_json())
     assert again.set_priors.precision.as_json() == resolved.set_priors.precision.as_json()
     np.testing.assert_allclose(again.set_priors.precision.beyond, [-0.1, 0, 0])
+
+
+def test_a_title_does_not_hide_a_line_with_a_cell_too_few(tmp_path):
+    path = tmp_path / "rates.csv"
+    path.write_text("Table 4\n\nset,rate,n\na,0.2,10\nb,0.3\nc,0.4,10\nSource: survey\n")
+    assert "line 3 of" in refused(read_rates, path)
+    path.write_text("Table 4\n\nset,rate,n\na,0.2,10\nb,0.3,\nc,0.4,10\nSource: survey\n")
+    assert read_rates(path).understood.endswith(
+        "3 sets, names in line 3, notes from line 7 on; 'rate' is the share, of 'n'; 1 without a "
+        "rate ('b')"
+    )
+
+
+def test_a_repeated_set_is_named_with_its_line_below_a_title(tmp_path):
+    path = tmp_path / "rates.csv"
+    path.write_text("Table 4\n\nset,rate\na,0.2\nb,0.3\na,0.4\n")
+    assert "'a' more than once, in line 4 and line 6" in refused(read_rates, path)
+
+
+def test_units_that_differ_are_refused(tmp_path):
+    frame = pd.DataFrame({"set": ["a", "b"], "value": [2.0, 30.0], "unit": ["%", "per 1,000"]})
+    assert "in several units, '%', 'per 1,000' in column 'unit'" in refused(read_rates, frame)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "total"),
+    [
+        ("All counties", "county", True),
+        ("all districts", "Kreis", True),
+        ("Total", "set", True),
+        ("Allentown", "city", False),
+        ("All Saints", "parish", False),
+        ("Total Wine", "store", False),
+        (7, "set", False),
+    ],
+)
+def test_a_set_is_taken_for_a_total_by_its_name(name, column, total):
+    assert is_total(name, column) is total

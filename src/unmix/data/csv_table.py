@@ -22,9 +22,9 @@ from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import explained_os_errors
 
-__all__ = ["CsvTable", "open_csv"]
+__all__ = ["DELIMITERS", "CsvTable", "csv_records", "open_csv"]
 
-_DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 _BLOCK_BYTES = 1 << 20  # a few blocks are in memory at a time
 _DECIMAL_CURE = "write numbers with a point (0.35) and without thousands separators"
 
@@ -99,7 +99,7 @@ class CsvTable:
 
     def where(self, row: int) -> str:
         """Return ``line 17``, where row ``row`` (from 0) starts. Reads the file up to there."""
-        for number, (line, _, _) in enumerate(_records(self.path, self.delimiter)):
+        for number, (line, _, _) in enumerate(csv_records(self.path, self.delimiter)):
             if number == row + 1:
                 return f"line {line}"
         raise IndexError(row)
@@ -131,7 +131,7 @@ class CsvTable:
         """Find the line that Arrow stumbled over."""
         try:
             records = 0
-            for first, last, values in _records(self.path, self.delimiter):
+            for first, last, values in csv_records(self.path, self.delimiter):
                 records += 1
                 if len(values) == len(self.columns):
                     continue
@@ -143,7 +143,7 @@ class CsvTable:
                     )
                 return InputError(
                     f"line {first} of {self.path} has {found}, separated by a "
-                    f"{_DELIMITERS[self.delimiter]}; put a value that contains one in quotes."
+                    f"{DELIMITERS[self.delimiter]}; put a value that contains one in quotes."
                 )
         except InputError as explained:
             return explained
@@ -229,18 +229,18 @@ def _lines(file: Any) -> Iterator[bytes]:
 def _find_delimiter(path: str) -> str:
     """Return the comma (the tab for .tsv), unless only another one makes several columns."""
     usual = "\t" if suffixes(path)[0] == ".tsv" else ","
-    widths = {delimiter: len(_header(path, delimiter)) for delimiter in (usual, *_DELIMITERS)}
+    widths = {delimiter: len(_header(path, delimiter)) for delimiter in (usual, *DELIMITERS)}
     return usual if widths[usual] > 1 else max(widths, key=lambda delimiter: widths[delimiter])
 
 
 def _header(path: str, delimiter: str) -> list[str]:
     """Return the values of the first line that is not blank."""
-    for _, _, values in _records(path, delimiter):
+    for _, _, values in csv_records(path, delimiter):
         return values
     raise InputError(f"{path} is empty.")
 
 
-def _records(path: str, delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
+def csv_records(path: str, delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
     """Yield first line, last line and values of each record, slowly but with line numbers."""
     line = 1
     with opened_text(path) as file:

@@ -74,14 +74,16 @@ SUPPRESSED = frozenset(
     ]
 )
 _NUMBER = r"[+-]?(?:\d[\d,. \u00a0\u202f']*)?\d(?:[eE][+-]?\d+)?\.?|[+-]?\.\d+"
-_FOOTNOTE = r"(?:\s*[*\u2020\u2021\u00a7^]+|\s+\[?\(?[a-e1-9]\)?\]?)?"
+_FOOTNOTE = r"(?:\s*[*\u2020\u2021\u00a7^]+|\s+\[?\(?[a-jln-su-z1-9]\)?\]?)?"
 _PLAIN = re.compile(rf"^({_NUMBER})\s*(%?){_FOOTNOTE}$")
 _BELOW = re.compile(rf"^(<=?|\u2264|less than|under|fewer than)\s*({_NUMBER})\s*(%?){_FOOTNOTE}$")
 _ABOVE = re.compile(rf"^(>=?|\u2265|more than|over|at least)\s*({_NUMBER})\s*(%?){_FOOTNOTE}$")
 _RANGE = re.compile(r"^(\d+(?:\.\d+)?)\s*%?\s*(?:-|\u2013|\u2014|to)\s*(\d+(?:\.\d+)?)\s*(%?)$")
+_LEVEL = r"(?:95\s?% ?(?:ci|confidence interval)\s*:?\s*)?"
 _WITH_INTERVAL = re.compile(
-    r"^([+-]?[\d.,]+)\s*(%?)\s*[(\[]\s*([\d.,]+)\s*%?\s*(?:-|\u2013|\u2014|to|,|;)\s*([\d.,]+)\s*"
-    r"(%?)\s*[)\]]$"
+    rf"^([+-]?[\d.,]+)\s*(%?)\s*[(\[]\s*{_LEVEL}([\d.,]+)\s*%?\s*(?:-|\u2013|\u2014|to|,|;)\s*"
+    r"([\d.,]+)\s*(%?)\s*[)\]]$",
+    re.IGNORECASE,
 )
 _THOUSANDS = re.compile(r"^[+-]?\d{1,3}(?:([, \u00a0\u202f'])\d{3})(?:\1\d{3})*(?:\.\d+)?$")
 _DECIMAL_COMMA = re.compile(r"^[+-]?\d*,\d+$")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from unmix.data.rate_cells import Cells
 from unmix.data.rate_classes import per_class
-from unmix.data.rate_names import CONFIDENCE, binary_order, interval_level, role_of
+from unmix.data.rate_names import CONFIDENCE, binary_order, interval_level, is_year, role_of
 from unmix.data.rate_statement import RateStatement
 from unmix.data.rate_table import (
     RateColumns,
@@ -82,7 +82,8 @@ def understand(
 def _from_counts(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
     """Return shares from counts of positives and of all."""
     name, total_name = roles["positives"], roles["total"]
-    cells, noise = table.numbers(name), table.noise(roles)
+    noise = table.noise(roles)
+    cells = table.counts(name) if noise is None else table.numbers(name)
     rated = ~cells.suppressed
     totals, told = table.totals(total_name, rated)
     rated = rated & told
@@ -147,7 +148,7 @@ def _from_shares(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
         words += f", {roles['margin']!r} its {level} % margin"
     elif np.isfinite(cells.low[rated & ~cells.ranges]).any():
         errors = _bracket_errors(table, name, cells, rated)
-        words += " with its 95 % interval in brackets"
+        words += ", with its 95 % interval in brackets"
     ranges = cells.ranges & rated
     if ranges.any():
         wide = np.where(ranges, (cells.high - cells.low) / UNIFORM, 0.0)
@@ -169,6 +170,12 @@ def _from_shares(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
 def _from_unnamed(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
     """Read columns whose names do not say what they are, where only one thing can be meant."""
     plain = [name for name in table.columns if role_of(name) != "other"]
+    years = [name for name in plain if is_year(name)]
+    if len(years) > 1:
+        raise InputError(
+            f"{table.source} has a column for each year: {listed(years)}; say which one counts "
+            f"with --share {years[-1].strip()!r}."
+        )
     numeric = [name for name in plain if table.cells(name).is_number]
     ordered = binary_order(tuple(numeric))
     if ordered is not None:

@@ -7,16 +7,21 @@ cells and no files.
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Literal
 
 __all__ = [
     "CONFIDENCE",
     "binary_order",
     "interval_level",
+    "is_total",
+    "is_year",
     "per_how_many",
+    "percent_free",
     "plain_name",
     "role_of",
     "says_percent",
+    "unit_of",
 ]
 
 Role = Literal["share", "error", "margin", "lower", "upper", "positives", "total", "noise", "other"]
@@ -25,23 +30,23 @@ Role = Literal["share", "error", "margin", "lower", "upper", "positives", "total
 _NAMES: dict[str, str] = {
     "share": "share prior set_prior proportion prop prevalence rate fraction frac percent pct "
     "percentage p ratio incidence estimate est point_estimate data_value obs_value ctr cvr "
-    "probability prob share_of_positives mean_rate value",
+    "probability prob share_of_positives mean_rate value anteil quote taux tasa",
     "error": "se std_error standard_error stderr std_err sem s_e",
     "margin": "moe margin_of_error margin error_margin",
     "lower": "lower low lo lcl lci lcb lb ll cilow cilo ci_l l95 q025 q2_5 p2_5 2_5 "
-    "2_5_percent conf_low ci_min lower_bound",
+    "2_5_percent conf_low ci_min lower_bound untergrenze borne_inf",
     "upper": "upper high hi up ucl uci ucb ub ul cihigh ciup ci_u ci_h u95 q975 q97_5 p97_5 97_5 "
-    "97_5_percent conf_high ci_max upper_bound",
+    "97_5_percent conf_high ci_max upper_bound obergrenze borne_sup",
     "noise": "noise sigma noise_sd noise_std noise_sigma count_noise noise_scale noise_stddev",
     "positives": "positives positive n_positive n_positives num_positive n_pos count counts cases "
     "events conversions clicks purchases orders deaths defaults hits successes success k "
     "numerator responders churned sold converted fraud frauds infected infections failures "
-    "signups sign_ups affected n_cases n_events num_cases",
+    "signups sign_ups affected n_cases n_events num_cases falle cas casos",
     "total": "total totals n_total n size population pop impressions visits visitors sessions "
     "views exposures denominator denom trials sample_size num_rows rows customers patients users "
     "tested tests people respondents base births loans accounts records total_votes votes_total "
     "turnout n_tested num_tested sample n_sample total_population obs observations sends sent "
-    "delivered cohort_size group_size",
+    "delivered cohort_size group_size bevolkerung einwohner poblacion",
     "other": "year month week day date quarter period time id code geoid fips iso rank lat lon "
     "latitude longitude note notes remark remarks source footnote footnotes flag index row "
     "objectid area zip",
@@ -95,6 +100,15 @@ _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
         ),
     ),
 )
+_KINDS = {
+    "units": "unit units uom measure measures measure_unit unit_of_measure unit_measure "
+    "measurement_unit data_value_unit value_unit units_of_measure",
+    "totals": "total totals subtotal grand_total overall sum all insgesamt gesamt summe",
+    "of all": "areas batches branches campaigns cities classes countries counties departments "
+    "districts groups hospitals municipalities places precincts provinces regions schools sets "
+    "sites states stores streets tracts villages wards zones",
+}
+_UNITS, _TOTALS, _OF_ALL = (frozenset(names.split()) for names in _KINDS.values())
 _PERCENT = frozenset({"percent", "pct", "percentage", "perc"})
 _PER = {
     "1000": 1e3,
@@ -113,13 +127,17 @@ _NEGATIVE_POSITIVE = (
     {"false": 0, "true": 1},
     {"0": 0, "1": 1},
 )
+# 95% CI, 95 % confidence interval
+_LEVEL = re.compile(r"(?<!\d)(80|90|95|99)\s*%")
 # Two-sided normal quantiles of the levels that people publish.
 CONFIDENCE = {"80": 1.281552, "90": 1.644854, "95": 1.959964, "99": 2.575829}
 
 
 def plain_name(name: str) -> str:
-    """Return a name in lower case, with one underscore for whatever stands between its words."""
-    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name.strip())  # lowerCI, StdErr
+    """Return a name in lower case without accents, one underscore between its words."""
+    letters = unicodedata.normalize("NFKD", name.strip())
+    letters = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", letters)  # lowerCI, StdErr
     spaced = spaced.replace("%", " percent ")
     return re.sub(r"[^0-9a-z]+", "_", spaced.casefold()).strip("_")
 
@@ -142,16 +160,43 @@ def role_of(name: str) -> Role | None:
 
 
 def says_percent(name: str) -> bool:
-    """Say whether a name says that its numbers are percentages."""
-    return bool(set(plain_name(name).split("_")) & _PERCENT)
+    """Say whether a name says that its numbers are percentages; of an interval it says nothing."""
+    words = set(plain_name(_LEVEL.sub(" ", name)).split("_"))
+    return bool(words & _PERCENT) and per_how_many(name) is None
+
+
+def percent_free(name: str) -> str:
+    """Return a name without the sign or the word that says that its numbers are percentages."""
+    return re.sub(r"\s*[(\[]?\s*(%|\bper ?cent\b|\bpct\b)\s*[)\]]?\s*$", "", name.strip()) or name
 
 
 def per_how_many(name: str) -> float | None:
     """Return 1000 for names such as ``rate_per_1000`` or ``Cases per 1,000``, else None."""
-    found = re.search(
-        r"per_?([0-9_]+k?|million)(_|$)", plain_name(name).replace("per_100_000", "per_100000")
-    )
-    return _PER.get(found[1].replace("_", "")) if found else None
+    joined = re.sub(r"(?<=\d)[, .](?=\d{3}(?!\d))", "", name)
+    found = re.search(r"per_?([0-9]+k?|million)(_|$)", plain_name(joined))
+    return _PER.get(found[1]) if found else None
+
+
+def is_year(name: str) -> bool:
+    """Say whether a name is a year."""
+    return re.fullmatch(r"(19|20)\d\d", name.strip()) is not None
+
+
+def unit_of(name: str) -> bool:
+    """Say whether a column's name says that it holds the unit of another."""
+    return plain_name(name) in _UNITS
+
+
+def is_total(name: object, column: str) -> bool:
+    """Say whether a set of that name, in a column of that name, sums up the others."""
+    plain = plain_name(str(name)) if isinstance(name, str) else ""
+    if plain in _TOTALS:
+        return True
+    first, _, rest = plain.partition("_")
+    if first not in ("all", "total"):
+        return False
+    stem = plain_name(column)[:4]
+    return rest in _OF_ALL or (len(stem) == 4 and rest.startswith(stem))
 
 
 def interval_level(*names: str) -> str:
@@ -165,7 +210,8 @@ def interval_level(*names: str) -> str:
 
 def binary_order(names: tuple[str, ...]) -> tuple[str, ...] | None:
     """Return the negative and the positive column if the names leave no doubt, else None."""
+    plain = {name: percent_free(name).strip().lower() for name in names}
     for pair in _NEGATIVE_POSITIVE:
-        if {name.strip().lower() for name in names} == set(pair) and len(names) == 2:
-            return tuple(sorted(names, key=lambda name: pair[name.strip().lower()]))
+        if set(plain.values()) == set(pair) and len(names) == 2:
+            return tuple(sorted(names, key=lambda name: pair[plain[name]]))
     return None

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from unmix.core.class_shares import SUM_TOLERANCE, share_problems
 from unmix.data.rate_cells import Cells, ambiguous_thousands, read_cells
-from unmix.data.rate_names import per_how_many, role_of, says_percent
+from unmix.data.rate_names import per_how_many, role_of, says_percent, unit_of
 from unmix.data.rate_statement import RateStatement
 from unmix.data.wording import listed, nearest, quoted
 from unmix.errors import InputError
@@ -130,8 +131,21 @@ class RateTable:
             j = cells.unreadable[0]
             said = (self.columns[name][j].as_py() or "")[:40]
             cure = "correct it, or remove the column if it holds no numbers"
+            if "\u00b1" in said:
+                cure = "write what follows the sign in a column 'se', or 'moe' if it is a margin"
             raise InputError(f"{self.where(name, j)}: {said!r} is not a number; {cure}.")
         return cells
+
+    def counts(self, name: str) -> Cells:
+        """Return the cells of a column of counts, whose points may separate thousands."""
+        cells = self.numbers(name)
+        if (cells.stated == np.floor(cells.stated)).all() or self.options.count_noise:
+            return cells
+        text = self.columns[name]
+        grouped = pc.match_substring_regex(pc.fill_null(text, ""), r"^\s*\d{1,3}(\.\d{3})*\s*$")
+        if not np.asarray(grouped)[~cells.suppressed & ~cells.ranges].all():
+            return cells
+        return read_cells(pc.replace_substring(text, ".", ""))
 
     def where(self, name: str, j: int) -> str:
         """Return the file, the column and the set as messages name them."""
@@ -145,7 +159,11 @@ class RateTable:
 
     def roles(self) -> dict[str, str]:
         """Return role -> column, by the names that leave no doubt and by those the user named."""
-        named = self.options.named()
+        alike = {name.strip(): name for name in self.columns}
+        named = {
+            role: name if name in self.columns else alike.get(name.strip(), name)
+            for role, name in self.options.named().items()
+        }
         for role, name in named.items():
             if name not in self.columns:
                 guess = nearest(name, self.columns)
@@ -216,6 +234,9 @@ class RateTable:
         per = per_how_many(main)
         if per is not None:
             return per, f" per {per:,.0f}"
+        unit = self._unit()
+        if unit is not None:
+            return unit
         values = cells.stated
         high = float(np.max(values, initial=0.0))
         if says_percent(main):
@@ -228,6 +249,22 @@ class RateTable:
         if 1 < high <= 100 and ((values >= 1) | (values == 0)).all() and self._a_share(main):
             return 100.0, " in percent, as all are above 1"
         return 1.0, ""
+
+    def _unit(self) -> tuple[float, str] | None:
+        """Return the unit that a column of its own states, and how to say so."""
+        for name in filter(unit_of, self.columns):
+            said = [cell for cell in self.columns[name].unique().to_pylist() if cell]
+            units = {100.0 if says_percent(cell) else per_how_many(cell) for cell in said}
+            if len(units) > 1:
+                raise InputError(
+                    f"{self.source} has numbers in several units, {listed(said)} in column "
+                    f"{name!r}; write all in one."
+                )
+            unit = units.pop() if units else None
+            if unit is not None:
+                words = "in percent" if unit == 100 else f"per {unit:,.0f}"
+                return unit, f" {words}, as {name!r} says"
+        return None
 
     def _a_share(self, name: str) -> bool:
         """Say whether numbers above 1 must be percentages: named as shares, or not whole."""
@@ -273,7 +310,7 @@ class RateTable:
 
     def totals(self, name: str, rated: BoolArray) -> tuple[FloatArray, BoolArray]:
         """Return how many were counted (m,), and the sets for which that was published."""
-        cells = self.numbers(name)
+        cells = self.counts(name)
         values, told = cells.values, ~cells.suppressed & ~cells.ranges
         self.refuse(name, told & rated & (values <= 0), values, "the total is {}; remove the set")
         whole = values == np.floor(values)

@@ -7,8 +7,8 @@ Here a table is opened, its set column found and its sets checked; what the othe
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,11 @@ import pandas as pd
 import pyarrow as pa
 
 from unmix.core.class_shares import ClassShares, check_identifiable
+from unmix.data.addresses import CSV, suffixes
 from unmix.data.priors import Priors
+from unmix.data.published_csv import read_published_csv
 from unmix.data.rate_columns import understand
-from unmix.data.rate_names import plain_name
+from unmix.data.rate_names import is_total, plain_name, unit_of
 from unmix.data.rate_table import RateOptions
 from unmix.data.tables import open_table
 from unmix.data.wording import listed, nearest
@@ -144,6 +146,7 @@ class _Columns:
     source: str
     set_ids: tuple[Hashable, ...]
     columns: Mapping[str, Any]
+    id_column: str = ""
     about: str = ""
     """What else there is to say about how it was read."""
 
@@ -152,6 +155,7 @@ def _priors_of(
     table: _Columns, options: RateOptions, *, drop_unrated: bool, least_sets: int
 ) -> Priors:
     """Return what a table says of the sets that it rates."""
+    table, totals = _without_totals(table)
     found = understand(table.columns, table.set_ids, table.source, options)
     kept = np.flatnonzero(found.rated)
     ids = tuple(table.set_ids[j] for j in kept)
@@ -160,9 +164,11 @@ def _priors_of(
         check_identifiable(np.empty((len(ids), 2)), table.source)
     shares = ClassShares(found.shares[kept], ids, source=table.source)
     about = f"{table.source}: {len(table.set_ids):,} sets{table.about}; {found.words}"
-    left_out = [name for name in table.columns if name not in found.used]
+    left_out = [name for name in table.columns if name not in found.used and not unit_of(name)]
     if left_out:
         about += f"; {listed(left_out, 4)} left out"
+    if totals:
+        about += f"; {listed(totals)} taken for a total and left out"
     if unrated:
         about += f"; {len(unrated):,} without a rate ({listed(unrated, 3)})"
     return Priors(
@@ -176,6 +182,17 @@ def _priors_of(
         understood=about,
         least_sets=least_sets,
     )
+
+
+def _without_totals(table: _Columns) -> tuple[_Columns, list[Hashable]]:
+    """Return a table without the lines that sum up the others, and their names."""
+    totals = [place for place, name in enumerate(table.set_ids) if is_total(name, table.id_column)]
+    if not totals or len(table.set_ids) - len(totals) < 2:
+        return table, []
+    kept = np.delete(np.arange(len(table.set_ids)), totals)
+    columns = {name: cells.take(pa.array(kept)) for name, cells in table.columns.items()}
+    ids = tuple(table.set_ids[j] for j in kept)
+    return replace(table, set_ids=ids, columns=columns), [table.set_ids[j] for j in totals]
 
 
 def _as_arguments(options: RateOptions) -> dict[str, Any]:
@@ -200,21 +217,47 @@ def _file_columns(path: Any, set_column: str | None) -> _Columns:
     if path.lower().endswith(EXCEL):
         from unmix.data.workbook import read_workbook
 
-        names, rows, where, about = read_workbook(path)
-        text = {name: pa.array(cells, pa.string()) for name, cells in zip(names, rows, strict=True)}
+        cells, where, about = read_workbook(path, set_column)
+        text = _as_arrays(cells)
     else:
+        text, where, about = _text_columns(path, set_column)
+    id_column = _find_set_column(path, text, set_column)
+    if id_column != set_column and set_column is not None:
+        about += f", named by {id_column!r}"
+    ids = _checked_ids(path, text, id_column, where)
+    return _Columns(path, ids, {k: v for k, v in text.items() if k != id_column}, id_column, about)
+
+
+def _text_columns(
+    path: str, set_column: str | None
+) -> tuple[dict[str, Any], Callable[[int], str], str]:
+    """Read a file as columns of text, how to name a row, and what was passed over.
+
+    A CSV file that is more than a table is refused as it stands, and read around its table.
+    """
+    try:
         table = open_table(path)
         batches = list(table.batches(dict.fromkeys(table.columns, pa.string())))
         if not sum(batch.num_rows for batch in batches):
             raise InputError(f"{path} has columns but no rows.")
         whole = pa.Table.from_batches(batches).combine_chunks()
         text = {name: whole[name].chunk(0) for name in whole.column_names}
-        where, about = table.where, ""
-    id_column = _find_set_column(path, text, set_column)
-    if id_column != set_column and set_column is not None:
-        about += f", named by {id_column!r}"
-    ids = _checked_ids(path, text, id_column, where)
-    return _Columns(path, ids, {k: v for k, v in text.items() if k != id_column}, about)
+        _find_set_column(path, text, set_column)
+        return text, table.where, ""
+    except InputError as refused:
+        found = read_published_csv(path, set_column) if suffixes(path)[0] in CSV else None
+        if found is None:
+            raise
+        text = _as_arrays(found.columns)
+        try:
+            _find_set_column(path, text, set_column)
+        except InputError:
+            raise refused from None
+        return text, found.row_name, found.above
+
+
+def _as_arrays(columns: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: pa.array(cells, pa.string()) for name, cells in columns.items()}
 
 
 def _frame_columns(table: Any, set_column: str | None) -> _Columns:
@@ -237,7 +280,7 @@ def _frame_columns(table: Any, set_column: str | None) -> _Columns:
     keep = [i for i, name in enumerate(named) if name != wanted]
     columns = {named[i]: _as_text(frame.iloc[:, i]) for i in keep}
     rows = {"": pd.Series(list(ids), dtype=object), **columns}
-    return _Columns(source, _checked_ids(source, rows, "", _row_name), columns)
+    return _Columns(source, _checked_ids(source, rows, "", _row_name), columns, wanted or "")
 
 
 def _row_name(row: int) -> str:
@@ -326,7 +369,14 @@ def _checked_ids(
     if differing:
         name = differing[0]
         values = f"{others[name][first].as_py()!r} and {others[name][second].as_py()!r}"
-        what = f"with different values ({name!r}: {values}); keep the right one"
+        what = f"with different values ({name!r}: {values}); "
+        both = pd.DataFrame({"set": series, "other": pd.Series(others[name].to_pylist())})
+        if both.duplicated().any() or both["other"].nunique() > len(both) / 2:
+            what += "keep the right one"
+        else:
+            what += (
+                f"keep the lines of one {name!r}, or, if these are classes, write a column for each"
+            )
     else:
         what = "with the same values; remove one"
     raise InputError(
