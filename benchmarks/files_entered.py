@@ -22,9 +22,15 @@ ROOT = Path(unmix.__file__).parent
 def files_entered(call: Callable[[], object]) -> list[str]:
     """Return the files of unmix in which the call runs a function, relative to the package."""
     found: set[str] = set()
+    importing = 0  # modules whose body is being run: what that calls is no step of the work
 
     def note(frame, event, _):
+        nonlocal importing
         code = frame.f_code
+        if code.co_name == "<module>":
+            importing += {"call": 1, "return": -1}.get(event, 0)
+        if importing:
+            return
         name, ours = code.co_name, code.co_filename.startswith(str(ROOT))
         ours = ours and code.co_filename.endswith(".py")  # templates are compiled too
         # A class body runs at import and is named after its class, in capitals.
@@ -60,9 +66,11 @@ def walks(folder: Path) -> dict[str, Callable[[], object]]:
     pd.Series(priors, name="share").rename_axis("region").to_csv(rates)
     command = ["fit", str(rows), "--sets", "region", "--priors", str(rates), "--model", "linear"]
     return {
-        "UnmixClassifier.fit, linear": lambda: UnmixClassifier(priors, model="linear").fit(x, sets),
+        "UnmixClassifier.fit, linear": lambda: UnmixClassifier(
+            priors, model="linear", random_state=0
+        ).fit(x, sets),
         "UnmixClassifier.fit, mlp": lambda: UnmixClassifier(
-            priors, model="mlp", method="ssc", epochs=1
+            priors, model="mlp", method="ssc", epochs=1, random_state=0
         ).fit(x, sets),
         "unmix fit, in memory": lambda: main(
             [*command, "-o", str(folder / "model")], standalone_mode=False

@@ -16,7 +16,8 @@ from play_page import Player, steps_of
 from unmix.classifier import UnmixClassifier
 from unmix.cli import main
 from unmix.data.grouped_priors import grouped_priors
-from unmix.data.priors import Priors, UnratedWarning
+from unmix.data.priors import Priors
+from unmix.data.set_columns import UnratedWarning
 from unmix.data.sets import UnlabeledSets
 from unmix.engines.choice import engine_named
 from unmix.engines.local_engine import LocalEngine

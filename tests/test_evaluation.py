@@ -10,9 +10,14 @@ from scipy.stats import norm
 from unmix.assess import labeled
 from unmix.assess.class_rates import fit_class_rates, share_covariance
 from unmix.assess.evaluate import evaluate
-from unmix.assess.fit_test import chi_square_test, score_bins
+from unmix.assess.fit_test import (
+    chi_square_test,
+    contributions,
+    fit_cells,
+    join_small_sets,
+    score_bins,
+)
 from unmix.assess.roc import estimate_roc
-from unmix.assess.score_counts import contributions, fit_cells, join_small_sets
 from unmix.errors import IdentifiabilityError, InputError
 
 REPETITIONS = 100

@@ -18,7 +18,7 @@ from unmix.core.set_effects import best_effect_nll, effect_size, known_set_offse
 from unmix.core.set_risks import CountRisk, SetEffectRisk
 from unmix.core.transition import Transition
 from unmix.data.batching import batches_of
-from unmix.data.grouped_priors import find_sets, grouped_priors
+from unmix.data.grouped_priors import grouped_priors
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.held_out_score import _Fold
@@ -330,12 +330,12 @@ def test_mistakes_with_groupings_are_named():
         grouped_priors({"region": given["region"], "month": by_class}, ["region", "month"])
     priors = grouped_priors(given, ["region", "month"])
     with pytest.raises(InputError, match=r"2 groupings.*pass sets as a frame"):
-        find_sets(sets["region"].to_numpy(), priors)
+        priors.find_sets(sets["region"].to_numpy())
     with pytest.raises(InputError, match=r"no prior in set_priors: 'west'"):
-        find_sets(sets.replace({"region": {"north": "west"}}), priors)
+        priors.find_sets(sets.replace({"region": {"north": "west"}}))
     sets.loc[4] = None
     with pytest.raises(InputError, match="row 5 has no set in any of 'region', 'month'"):
-        find_sets(sets, priors)
+        priors.find_sets(sets)
 
 
 def test_known_shares_of_all_groupings_are_met_together():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unmix.data.priors import Priors, match_sets
+from unmix.data.priors import Priors
 from unmix.data.rates_file import read_rates
 from unmix.data.wording import quoted
 from unmix.errors import IdentifiabilityError, InputError
@@ -337,7 +337,7 @@ def priors():
     ],
 )
 def test_rows_are_numbered_by_the_order_of_the_priors(priors, container):
-    set_index, used_ids = match_sets(container(["east", "north", "south", "north"]), priors)
+    set_index, used_ids = priors.find_sets(container(["east", "north", "south", "north"]))
     assert set_index.tolist() == [2, 0, 1, 0]
     assert set_index.dtype == np.int64
     assert used_ids == ("north", "south", "east")
@@ -345,14 +345,14 @@ def test_rows_are_numbered_by_the_order_of_the_priors(priors, container):
 
 def test_ids_of_any_type_match_by_equality():
     priors = Priors.from_mapping({1: 0.1, "1": 0.2, ("a", 2): 0.3})
-    set_index, _ = match_sets([("a", 2), "1", 1], priors)
+    set_index, _ = priors.find_sets([("a", 2), "1", 1])
     assert set_index.tolist() == [2, 1, 0]
     numbers = Priors.from_mapping({7: 0.1, 8: 0.2})
-    assert match_sets(np.array([8.0, 7.0]), numbers)[0].tolist() == [1, 0]
+    assert numbers.find_sets(np.array([8.0, 7.0]))[0].tolist() == [1, 0]
 
 
 def test_a_set_without_a_prior_is_named(priors):
-    message = error_of(match_sets, ["north", "west", "south"], priors)
+    message = error_of(priors.find_sets, ["north", "west", "south"])
     assert message == (
         "1 set of the rows has no prior in set_priors: 'west'; "
         "add them, or leave those rows out (--drop-unrated)."
@@ -360,7 +360,7 @@ def test_a_set_without_a_prior_is_named(priors):
 
 
 def test_many_sets_without_a_prior_are_counted(priors):
-    message = error_of(match_sets, [f"s{number}" for number in range(17)], priors)
+    message = error_of(priors.find_sets, [f"s{number}" for number in range(17)])
     assert "17 sets of the rows have no prior" in message
     assert "'s0', 's1', 's2', 's3', 's4' and 12 more" in message
 
@@ -381,7 +381,7 @@ def test_many_sets_without_a_prior_are_counted(priors):
 )
 def test_ids_that_only_look_alike_are_pointed_out(in_rows, in_priors):
     priors = Priors.from_mapping({in_priors: 0.1, "other": 0.2}, source="rates.csv")
-    message = error_of(match_sets, ["other", in_rows], priors)
+    message = error_of(priors.find_sets, ["other", in_rows])
     shown = in_rows.item() if isinstance(in_rows, np.generic) else in_rows
     # Letters put together from parts are told by their codes, or nobody sees the difference.
     words = f"the rows have {quoted(shown)} where rates.csv has {quoted(in_priors)}"
@@ -390,18 +390,18 @@ def test_ids_that_only_look_alike_are_pointed_out(in_rows, in_priors):
 
 def test_different_large_numbers_do_not_look_alike():
     priors = Priors.from_mapping({"12345671": 0.1, "12345672": 0.2})
-    assert "alike" not in error_of(match_sets, ["12345673"], priors)
+    assert "alike" not in error_of(priors.find_sets, ["12345673"])
 
 
 def test_a_prior_without_rows_is_an_error_unless_dropped_or_kept(priors):
     rows = ["east", "north", "north"]
-    message = error_of(match_sets, rows, priors)
+    message = error_of(priors.find_sets, rows)
     assert "1 set of set_priors has no rows: 'south'" in message
-    set_index, used_ids = match_sets(rows, priors, unused="drop")
+    set_index, used_ids = priors.find_sets(rows, unused="drop")
     assert used_ids == ("north", "east")
     assert set_index.tolist() == [1, 0, 0]
     assert priors.keep(used_ids).set_priors.tolist() == [0.1, 0.3]
-    set_index, used_ids = match_sets(rows, priors, unused="keep")
+    set_index, used_ids = priors.find_sets(rows, unused="keep")
     assert used_ids == priors.set_ids
     assert set_index.tolist() == [2, 0, 0]
 
@@ -418,16 +418,16 @@ def test_kept_sets_bring_all_that_is_known_about_them(priors_file):
 @pytest.mark.parametrize("missing", [None, np.nan, pd.NaT])
 def test_a_row_without_a_set_is_named(priors, missing):
     rows = pd.Series(["north", "south", missing], dtype=object)
-    assert "row 3 has no set" in error_of(match_sets, rows, priors)
+    assert "row 3 has no set" in error_of(priors.find_sets, rows)
 
 
 def test_a_set_called_na_or_nan_is_a_set_like_any_other():
     priors = Priors.from_mapping({"NA": 0.1, "nan": 0.2})
-    assert match_sets(pd.Series(["nan", "NA"]), priors)[0].tolist() == [1, 0]
+    assert priors.find_sets(pd.Series(["nan", "NA"]))[0].tolist() == [1, 0]
 
 
 def test_set_ids_must_be_one_column(priors):
-    assert "shape (2, 2)" in error_of(match_sets, np.array([["north"] * 2] * 2), priors)
+    assert "shape (2, 2)" in error_of(priors.find_sets, np.array([["north"] * 2] * 2))
 
 
 def test_a_million_rows_are_matched_in_well_under_a_second():
@@ -436,6 +436,6 @@ def test_a_million_rows_are_matched_in_well_under_a_second():
     expected = np.random.default_rng(0).permutation(np.arange(1_000_000) % 1000)
     rows = pd.Series(ids).take(expected).reset_index(drop=True)
     start = time.process_time()
-    set_index, _ = match_sets(rows, priors)
+    set_index, _ = priors.find_sets(rows)
     assert time.process_time() - start < 1
     np.testing.assert_array_equal(set_index, expected)

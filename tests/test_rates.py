@@ -14,9 +14,10 @@ from unmix.core.set_risks import CountRisk, SetEffectRisk
 from unmix.core.share_density import set_effect_residuals
 from unmix.core.share_precision import SharePrecision, nearest_counts
 from unmix.core.transition import Transition
-from unmix.data.priors import Priors, UnratedRows, UnratedWarning, match_sets
+from unmix.data.priors import Priors
 from unmix.data.rate_names import is_total
 from unmix.data.rates_file import read_rates
+from unmix.data.set_columns import UnratedRows, UnratedWarning
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 
@@ -424,7 +425,7 @@ def test_rows_of_suppressed_sets_are_left_out_and_counted(read):
     assert others.rated(np.array(["a", "c"])) is None
     assert str(others).startswith("2 of 6 rows are left out: their 1 set ('b') has no rate in ")
     with pytest.raises(InputError, match="'d'; add them, or leave those rows out"):
-        match_sets(["a", "d"], priors, unused="keep")
+        priors.find_sets(["a", "d"], unused="keep")
     also = UnratedRows(read("set,rate\na,.1\nb,*\nc,.3\n", drop_unrated=True))
     assert also.rated(["a", "d"]).tolist() == [True, False]
     assert "no row has a set with a rate" in refused(UnratedRows(priors).rated, ["b", "b"])

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from unmix.core.class_shares import nearest_in_simplex
 from unmix.core.shares import check_rows, share_by_likelihood, share_by_mean, share_interval
-from unmix.core.simplex import nearest_in_simplex
 from unmix.errors import InputError
 
 

@@ -13,9 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import validate_data
 
 from unmix.errors import InputError
-from unmix.learn.estimator import SetClassifier, seed_of
-from unmix.learn.parameters import check_parameters
-from unmix.progress import progress_bar
+from unmix.learn.estimator import SetClassifier, check_parameters, seed_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +176,7 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
 
             again = None if self.keep_split else rows.everything
             number = 0 if again is None else again.num_rows
-            with progress_bar("judging", enabled=self.verbose):
+            with self._progress("judging"):
                 self.judgement_ = judge(self, judged.x, judged.sets, then_fitted_to=number)
             if again is not None:
                 self.fit_again(again)

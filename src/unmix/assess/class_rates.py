@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.class_shares import share_rank
-from unmix.core.simplex import nearest_in_simplex
+from unmix.core.class_shares import nearest_in_simplex, share_rank
 from unmix.errors import IdentifiabilityError
 
 __all__ = [
     "RateFit",
+    "decide",
     "fit_class_rates",
     "rate_variances",
     "set_combination",
@@ -24,6 +24,7 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,3 +245,10 @@ def _check_rank(set_priors: FloatArray, sizes: FloatArray) -> None:
             f"{len(set_priors)} sets with rows do not tell {num_classes} classes apart: their set "
             "priors are too much alike; add sets with other shares."
         )
+
+
+def decide(logits: FloatArray) -> IntArray:
+    """Return the class of each row: 1 where one logit is > 0, the largest of K logits (n,)."""
+    if logits.ndim == 1:
+        return (logits > 0).astype(np.int64)
+    return np.asarray(np.argmax(logits, axis=1))

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unmix.assess.class_rates import RateFit, fit_class_rates
+from unmix.assess.class_rates import RateFit, decide, fit_class_rates
 from unmix.assess.diagnosis_messages import prior_covariance, set_names
 from unmix.assess.estimates import Estimate, Share, frozen_share, normal_interval, plain
 from unmix.assess.fit_test import FitTest, chi_square_test, score_bins
-from unmix.assess.labeled import LabeledMetrics, decide, labeled_metrics
+from unmix.assess.labeled import LabeledMetrics, labeled_metrics
 from unmix.assess.model_based import ModelBased
 from unmix.assess.prevalence import prevalence
 from unmix.assess.roc import Roc, estimate_roc

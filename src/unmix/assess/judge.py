@@ -13,7 +13,7 @@ import numpy as np
 
 from unmix.assess.audit import LabelAudit, audit_labels
 from unmix.assess.class_gains import class_gains
-from unmix.assess.diagnose import Diagnosis
+from unmix.assess.diagnose import Diagnosis, diagnose
 from unmix.assess.diagnose_groupings import diagnose_groupings
 from unmix.assess.effects import Effect, effects_of
 from unmix.assess.estimates import Share, frozen_share, largest_classes, plain
@@ -24,7 +24,7 @@ from unmix.assess.model_based import ModelBased, model_based
 from unmix.assess.sentences import rates_hold, summarise
 from unmix.core.assumptions import Assumption, shares_of_rows
 from unmix.core.sums_by_set import row_copies
-from unmix.data.grouped_priors import GroupedPriors, find_sets
+from unmix.data.grouped_priors import GroupedPriors
 from unmix.data.known_rows import label_codes
 from unmix.data.priors import Priors
 from unmix.errors import IdentifiabilityError, InputError
@@ -159,7 +159,7 @@ def evaluate_logits(
 ) -> Evaluation:
     """Do the same by the logits of the rows at the learner's base prior."""
     priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
-    set_index, used = find_sets(sets, priors, unused="drop")
+    set_index, used = priors.find_sets(sets, unused="drop")
     return _evaluate(clf, logits, set_index, priors.keep(used), labels)
 
 
@@ -269,7 +269,7 @@ def audit_logits(clf: SetClassifier, logits: Array, sets: Any, labels: Any) -> L
             "out"
         )
     priors = clf.priors_of_training(refined=True)
-    set_index, _ = find_sets(sets, priors, unused="keep")
+    set_index, _ = priors.find_sets(sets, unused="keep")
     known = clf.probabilities_in_sets(logits, set_index, priors)
     by_share = shares_of_rows(set_index, priors.set_priors)
     return audit_labels(known[rows], by_share[rows], codes[rows])
@@ -277,14 +277,14 @@ def audit_logits(clf: SetClassifier, logits: Array, sets: Any, labels: Any) -> L
 
 def diagnose_classifier(clf: SetClassifier) -> Diagnosis:
     """Diagnose the sets that a classifier was trained on."""
-    return diagnose_groupings(
-        clf.shares_,
-        clf.set_sizes_,
-        clf.groupings_,
-        set_ids=[str(i) for i in clf.set_ids_],
-        prior_errors=clf.prior_errors_,
-        target_prior=clf.target_prior_,
-    )
+    about: dict[str, Any] = {
+        "set_ids": [str(i) for i in clf.set_ids_],
+        "prior_errors": clf.prior_errors_,
+        "target_prior": clf.target_prior_,
+    }
+    if clf.groupings_:
+        return diagnose_groupings(clf.shares_, clf.set_sizes_, clf.groupings_, **about)
+    return diagnose(clf.shares_, clf.set_sizes_, **about)
 
 
 def judge(
@@ -332,7 +332,7 @@ def judge_logits(
         # A few rows may come from sets that are too alike.
         with suppress(IdentifiabilityError):
             priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
-            set_index, used = find_sets(sets, priors, unused="drop")
+            set_index, used = priors.find_sets(sets, unused="drop")
             priors = priors.keep(used)
             evaluation = _evaluate(clf, logits, set_index, priors, labels)
             histograms = _histograms(clf, logits, set_index, priors)

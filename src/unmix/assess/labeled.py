@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from unmix.assess.class_rates import decide
 from unmix.core.class_shares import check_prior
 from unmix.errors import InputError
 
-__all__ = ["LabeledMetrics", "decide", "labeled_metrics", "test_error"]
+__all__ = ["LabeledMetrics", "labeled_metrics", "test_error"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -45,13 +46,6 @@ class LabeledMetrics:
     fpr: float | None
     auc: float | None
     confusion: tuple[tuple[float, ...], ...]
-
-
-def decide(logits: FloatArray) -> IntArray:
-    """Return the class of each row: 1 where one logit is > 0, the largest of K logits (n,)."""
-    if logits.ndim == 1:
-        return (logits > 0).astype(np.int64)
-    return np.asarray(np.argmax(logits, axis=1))
 
 
 def test_error(logits: npt.ArrayLike, labels: npt.ArrayLike) -> float:

@@ -14,8 +14,8 @@ import pandas as pd
 
 from unmix.assess.prevalence import Prevalence, prevalence
 from unmix.core.share_precision import SharePrecision, precision_by_counts
-from unmix.data.grouped_priors import is_grouped, set_name
-from unmix.data.priors import Priors, factor_ids, match_sets
+from unmix.data.grouped_priors import set_name
+from unmix.data.priors import Priors, factor_ids, is_grouped
 from unmix.errors import InputError
 from unmix.learn.estimator import SetClassifier
 
@@ -176,7 +176,7 @@ def _known_shares(
         said, known_errors = priors.set_priors.precision, priors.standard_errors
     place = {set_id: j for j, set_id in enumerate(priors.set_ids)}
     if set_priors is not None and not any(set_id in place for set_id in set_ids):
-        match_sets(sets, priors, unused="keep")  # says what does not match
+        priors.find_sets(sets, unused="keep")  # says what does not match
     where = np.array([place.get(set_id, -1) for set_id in set_ids])
     known = where >= 0
     found = np.full((len(set_ids), priors.set_priors.num_classes), np.nan)

@@ -17,7 +17,7 @@ from unmix.cli.federated_options import (
 )
 from unmix.cli.fitting_together import fitted_into
 from unmix.cli.group import json_option, main, rows_argument, tell
-from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
+from unmix.cli.shared_options import tell_left_out, tell_understood, with_rates_options
 from unmix.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unmix.cli.engine_options import engine_of, engine_option, timeout_option, workers_option
 from unmix.cli.group import (
     exit_code_of,
     fail,
@@ -26,7 +25,15 @@ from unmix.cli.group import (
     target_option,
     tell,
 )
-from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
+from unmix.cli.shared_options import (
+    engine_of,
+    engine_option,
+    tell_left_out,
+    tell_understood,
+    timeout_option,
+    with_rates_options,
+    workers_option,
+)
 
 if TYPE_CHECKING:
     from unmix.assess.audit import LabelAudit
@@ -56,8 +63,7 @@ def diagnose(
 
     from unmix.assess.diagnose_groupings import diagnose_groupings
     from unmix.core.sums_by_set import set_rows
-    from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
-    from unmix.data.priors import UnratedRows
+    from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
     from unmix.data.tables import scan_rows
 
     priors = rates_of(set_columns, priors_files, reading)
@@ -67,7 +73,7 @@ def diagnose(
         named = sets_in(frame, set_columns)
         rated = others.rated(named)
         named = named if rated is None else named[rated]
-        set_index, _ = find_sets(named, priors, unused="keep")
+        set_index, _ = priors.find_sets(named, unused="keep")
         sizes += set_rows(set_index, len(priors))
     tell_left_out(str(others) if others.rows else "")
     priors = priors.resolved(sizes)
@@ -234,7 +240,7 @@ def fit(
     """
     from unmix.assess.estimates import plain
     from unmix.assess.judge import judge
-    from unmix.data.priors import UnratedWarning
+    from unmix.data.set_columns import UnratedWarning
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
     from unmix.learn.estimator import NotShownWarning, SetClassifier
@@ -249,7 +255,8 @@ def fit(
 
     # Before anything is read.
     check_choice(model, method)
-    check_hidden(hidden, model)
+    if hidden is not None:
+        check_hidden(hidden, model)
     if engine is not None:
         by_sums(model, f"--engine {engine}")
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
@@ -362,8 +369,7 @@ def _audited(
     import pandas as pd
 
     from unmix.assess.judge import audit_logits
-    from unmix.data.grouped_priors import how_to_read, sets_in
-    from unmix.data.priors import UnratedRows
+    from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
     from unmix.data.tables import naming, scan_rows
 
     types = clf.encoder_.dtypes | {label_column: "str"}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unmix.cli.engine_options import engine_of, engine_option, timeout_option, workers_option
 from unmix.cli.group import (
     about_rows,
     check_output,
@@ -27,7 +26,6 @@ from unmix.cli.group import (
     target_option,
     tell,
 )
-from unmix.cli.rates_options import tell_left_out, tell_understood, with_rates_options
 from unmix.cli.row_logits import LogitPlan, joined_sets, logits_of_files
 from unmix.cli.scoring import (
     ScorePlan,
@@ -36,6 +34,15 @@ from unmix.cli.scoring import (
     names_of,
     refuse_other_scores,
     write_parts,
+)
+from unmix.cli.shared_options import (
+    engine_of,
+    engine_option,
+    tell_left_out,
+    tell_understood,
+    timeout_option,
+    with_rates_options,
+    workers_option,
 )
 from unmix.errors import InputError
 
@@ -117,7 +124,7 @@ def predict(
     from unmix.data.tables import open_table, require_column
     from unmix.files import atomic_folder
     from unmix.learn.estimator import SetClassifier
-    from unmix.learn.fitted import score_names
+    from unmix.learn.models import score_names
     from unmix.learn.part_files import one_by_one
     from unmix.progress import progress_bar
 
@@ -421,7 +428,7 @@ def _known_set_scores(
     import numpy as np
     import pandas as pd
 
-    from unmix.data.grouped_priors import how_to_read, sets_in
+    from unmix.data.set_columns import how_to_read, sets_in
     from unmix.data.tables import scan_rows
 
     types, logits, names = clf.encoder_.dtypes, [], []

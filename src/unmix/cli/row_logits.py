@@ -19,7 +19,8 @@ from unmix.cli.scoring import features_of
 if TYPE_CHECKING:
     import pandas as pd
 
-    from unmix.data.priors import Priors, UnratedRows
+    from unmix.data.priors import Priors
+    from unmix.data.set_columns import UnratedRows
     from unmix.data.tables import Table
     from unmix.learn.estimator import SetClassifier
 
@@ -90,8 +91,7 @@ def of_file(
     """Return the logits of one file, batch by batch; `progress` gets the rows so far."""
     import pandas as pd
 
-    from unmix.data.grouped_priors import how_to_read, sets_in
-    from unmix.data.priors import UnratedRows
+    from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
     from unmix.data.tables import scan_rows
 
     table, names = plan.tables[part], plan.set_columns
@@ -152,7 +152,7 @@ def _joined(found: Sequence[RowLogits], plan: LogitPlan) -> RowLogits:
     """Put batches one after the other."""
     import pandas as pd
 
-    from unmix.data.priors import UnratedRows
+    from unmix.data.set_columns import UnratedRows
 
     others = None if plan.priors is None else UnratedRows(plan.priors)
     for batch in found:

@@ -72,9 +72,10 @@ class Scoring:
         progress: Callable[[int, int | None, str], None],
     ) -> Iterator[Any]:
         """Yield the scores of a batch of rows after the other."""
-        from unmix.data.row_writer import is_csv
+        from unmix.data.addresses import is_csv
         from unmix.data.tables import rows_per_batch, scan_kept, scan_rows
-        from unmix.learn.fitted import class_probabilities, score_columns
+        from unmix.learn.fitted import class_probabilities
+        from unmix.learn.models import score_columns
 
         clf, kept, done = self.clf, list(self.kept), 0
         as_they_lie = not any(map(is_csv, table.files)) and bool(kept)

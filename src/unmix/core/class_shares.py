@@ -27,6 +27,7 @@ __all__ = [
     "check_identifiable",
     "check_prior",
     "error_problems",
+    "nearest_in_simplex",
     "share_problems",
     "share_rank",
 ]
@@ -359,3 +360,19 @@ def _problem(
     return ShareProblem(
         f"{source}, set {name!r}: {what.format(f'{values[j, k]:.6g}')}{others}", cure
     )
+
+
+def nearest_in_simplex(rows: FloatArray) -> FloatArray:
+    """Move each row to the nearest point with entries >= 0 that sum to 1: (r, K) -> (r, K).
+
+    Examples
+    --------
+    >>> nearest_in_simplex(np.array([[1.25, -0.25], [0.25, 0.75]]))
+    array([[1.  , 0.  ],
+           [0.25, 0.75]])
+    """
+    # Subtract from a row the one number that makes its positive part sum to 1.
+    descending = -np.sort(-rows, axis=1)
+    excess = (np.cumsum(descending, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
+    last = np.sum(descending > excess, axis=1) - 1
+    return np.asarray(np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0))

@@ -14,19 +14,13 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import numpy.typing as npt
-
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["added_over_groupings", "of_groupings", "on_copies"]
-
-IntArray = npt.NDArray[np.int64]
-Loss = Callable[["Tensor", "Tensor", Transition], "Tensor"]
+__all__ = ["of_groupings", "on_copies"]
 
 
 def of_groupings(
@@ -52,28 +46,6 @@ def of_groupings(
         rows = rows[0] if isinstance(rows, tuple) else rows[:, 0]
         if len(rows):
             yield rows, column[rows] - first, part, g
-
-
-def added_over_groupings(loss: Loss) -> Loss:
-    """Let a loss of one value (or K) per row take several groupings: the sum over those of a row.
-
-    The decorated function is called with each grouping by itself: its sets, the shares of its own
-    rows.
-    """
-
-    @wraps(loss)
-    def added(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
-        if transition.grouping is None:
-            return loss(logits, set_index, transition)
-        total: Tensor | None = None
-        for rows, index, part, _ in of_groupings(set_index, transition):
-            values = loss(logits[rows], index, part)
-            if total is None:
-                total = values.new_zeros(len(logits), *values.shape[1:])
-            total = total.index_add(0, rows, values)
-        return logits.new_zeros(logits.shape) if total is None else total
-
-    return added
 
 
 def on_copies(risk: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor], Tensor]:

@@ -8,20 +8,50 @@ reduce over rows; `tests/reference.py` holds the literal form, `core.row_losses`
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING
 
-from unmix.core.groupings import added_over_groupings
+from unmix.core.groupings import of_groupings
 from unmix.core.transition import Transition, check_set_index, class_logits
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 __all__ = [
+    "added_over_groupings",
     "ssc_cross_entropy",
     "ssc_cross_entropy_gradient",
     "ssc_squared_error",
     "ssc_squared_error_gradient",
 ]
+
+Loss = Callable[["Tensor", "Tensor", Transition], "Tensor"]
+
+
+def added_over_groupings(loss: Loss) -> Loss:
+    """Let a loss of one value (or K) per row take several groupings: the sum over those of a row.
+
+    The decorated function is called with each grouping by itself: its sets, the shares of its own
+    rows.
+    """
+
+    @wraps(loss)
+    def added(logits: Tensor, set_index: Tensor, transition: Transition) -> Tensor:
+        if transition.grouping is None:
+            return loss(logits, set_index, transition)
+        total: Tensor | None = None
+        for rows, index, part, _ in of_groupings(set_index, transition):
+            values = loss(logits[rows], index, part)
+            if total is None:
+                total = values.new_zeros(len(logits), *values.shape[1:])
+            total = total.index_add(0, rows, values)
+        return logits.new_zeros(logits.shape) if total is None else total
+
+    return added
 
 
 @added_over_groupings

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, ndtri
 
+from unmix.core.class_shares import nearest_in_simplex
 from unmix.core.known_offsets import KnownOffsets
 from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.core.shares import (
@@ -26,7 +27,6 @@ from unmix.core.shares import (
     share_profile,
     share_spread,
 )
-from unmix.core.simplex import nearest_in_simplex
 from unmix.core.sums_by_set import log_sums, set_sums
 from unmix.core.within_sets import tempered_logits
 

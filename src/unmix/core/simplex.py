@@ -9,26 +9,10 @@ import numpy.typing as npt
 
 from unmix.core.sums_by_set import outer_sums, set_sums
 
-__all__ = ["nearest_in_simplex", "simplex_errors", "simplex_factors", "simplex_maximum"]
+__all__ = ["simplex_errors", "simplex_factors", "simplex_maximum"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
-
-def nearest_in_simplex(rows: FloatArray) -> FloatArray:
-    """Move each row to the nearest point with entries >= 0 that sum to 1: (r, K) -> (r, K).
-
-    Examples
-    --------
-    >>> nearest_in_simplex(np.array([[1.25, -0.25], [0.25, 0.75]]))
-    array([[1.  , 0.  ],
-           [0.25, 0.75]])
-    """
-    # Subtract from a row the one number that makes its positive part sum to 1.
-    descending = -np.sort(-rows, axis=1)
-    excess = (np.cumsum(descending, axis=1) - 1) / np.arange(1, rows.shape[1] + 1)
-    last = np.sum(descending > excess, axis=1) - 1
-    return np.asarray(np.maximum(rows - excess[np.arange(len(rows)), last][:, None], 0))
 
 
 def simplex_maximum(

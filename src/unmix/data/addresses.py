@@ -28,6 +28,7 @@ __all__ = [
     "FoundFile",
     "file_identity",
     "find_files",
+    "is_csv",
     "is_remote",
     "opened_binary",
     "opened_for_parquet",
@@ -294,3 +295,16 @@ def _remote_files(path: str) -> list[FoundFile]:
         if not names:
             raise InputError(f"no file fits {shown(path)}; correct the address.")
     return _in_folder(folder, names, ending)
+
+
+def is_csv(path: str | os.PathLike[str]) -> bool:
+    """Say whether the suffix means CSV; if not it means Parquet."""
+    suffix, packed = suffixes(path)
+    if suffix not in (*CSV, *PARQUET) or (packed and suffix in PARQUET):
+        whole = suffix + packed
+        kind = f"the suffix {whole!r}" if whole else "no suffix"
+        raise InputError(
+            f"{path} has {kind}; unmix reads and writes .csv and .parquet: save the table as "
+            "one of them, or rename it if it is one."
+        )
+    return suffix in CSV

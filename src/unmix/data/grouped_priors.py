@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,25 +16,12 @@ from numpy.typing import NDArray
 
 from unmix.core.class_shares import ClassShares
 from unmix.core.share_precision import SharePrecision
-from unmix.data.priors import Priors, match_ids, match_sets, refuse_unused
+from unmix.data.priors import Priors, Unused, is_grouped, match_ids, refuse_unused
 from unmix.data.rate_statement import RateStatement
 from unmix.data.wording import listed
 from unmix.errors import InputError
 
-__all__ = [
-    "GroupedPriors",
-    "find_sets",
-    "grouped_priors",
-    "how_to_read",
-    "id_text",
-    "is_grouped",
-    "set_name",
-    "sets_in",
-    "sources_of",
-    "with_columns",
-]
-
-Unused = Literal["error", "drop", "keep"]
+__all__ = ["GroupedPriors", "grouped_priors", "id_text", "set_name", "sources_of", "with_columns"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +70,57 @@ class GroupedPriors(Priors):
         return replace(
             self, set_priors=shares.with_matrix(matrix).known(known), standard_errors=errors
         )
+
+    def find_sets(
+        self, sets: Any, *, unused: Unused = "error"
+    ) -> tuple[NDArray[np.int64], tuple[Hashable, ...]]:
+        """Find the sets of each row, as for one grouping.
+
+        Parameters
+        ----------
+        sets : frame of n rows
+            With a column for each grouping; some may be absent.
+        unused : 'error', 'drop' or 'keep'
+
+        Returns
+        -------
+        set_index : (n, G)
+            -1 where a row has no set in a grouping.
+        used_ids : tuple
+        """
+        if getattr(sets, "name", None) in self.columns:
+            sets = sets.to_frame()
+        if not is_grouped(sets):
+            raise InputError(
+                f"there are {len(self.columns)} groupings ({listed(list(self.columns))}): pass "
+                "sets as a frame with a column for each"
+            )
+        names = [str(name) for name in sets.columns]
+        strange = [name for name in names if name not in self.columns]
+        if strange:
+            raise InputError(
+                f"sets has a column {strange[0]!r}, of which {self.source} has no shares; the "
+                f"groupings are {listed(list(self.columns))}"
+            )
+        index = np.full((len(sets), len(self.columns)), -1, dtype=np.int64)
+        grouping = self.set_priors.grouping
+        for i, name in enumerate(names):
+            g = self.columns.index(name)
+            places = _found(sets.iloc[:, i], self, g, unused)
+            index[:, g] = np.where(places < 0, -1, places + int(np.argmax(grouping == g)))
+        nowhere = (index < 0).all(axis=1)
+        if nowhere.any():
+            raise InputError(
+                f"row {int(nowhere.argmax()) + 1} has no set in any of {listed(names)}; give it "
+                "one or remove it"
+            )
+        if unused != "drop":
+            return index, self.set_ids
+        kept = np.zeros(len(self) + 1, dtype=bool)
+        kept[index] = True
+        kept = kept[:-1]  # the last is where -1 points
+        position = np.append(np.cumsum(kept) - 1, -1)
+        return position[index], tuple(np.asarray(self.set_ids, dtype=object)[kept])
 
     def of_grouping(self, g: int) -> dict[Hashable, int]:
         """Return the ids of the sets of one grouping as rows name them -> their positions."""
@@ -172,87 +210,6 @@ def with_columns(
         columns=tuple(columns),
         given=tuple(given),
     )
-
-
-def is_grouped(sets: Any) -> bool:
-    """Say whether the sets of rows are a frame, with a column for each grouping."""
-    return hasattr(sets, "columns")
-
-
-def find_sets(
-    sets: Any, priors: Priors, *, unused: Unused = "error"
-) -> tuple[NDArray[np.int64], tuple[Hashable, ...]]:
-    """Find the sets of each row, of one grouping (`match_sets`) or several.
-
-    Parameters
-    ----------
-    sets : (n,), or frame of n rows
-    priors : Priors
-        For a frame `GroupedPriors`; a frame may lack some of their columns.
-    unused : 'error', 'drop' or 'keep'
-        What to do with sets that have shares but no rows.
-
-    Returns
-    -------
-    set_index : (n,) or (n, G)
-        -1 where a row has no set in a grouping.
-    used_ids : tuple
-    """
-    if not isinstance(priors, GroupedPriors):
-        if is_grouped(sets) and len(sets.columns) != 1:
-            raise InputError(
-                f"sets has {len(sets.columns)} columns, and {priors.source} has the shares of one "
-                "grouping; give the one that they are of"
-            )
-        return match_sets(sets.iloc[:, 0] if is_grouped(sets) else sets, priors, unused=unused)
-    if getattr(sets, "name", None) in priors.columns:
-        sets = sets.to_frame()
-    if not is_grouped(sets):
-        raise InputError(
-            f"there are {len(priors.columns)} groupings ({listed(list(priors.columns))}): pass "
-            "sets as a frame with a column for each"
-        )
-    names = [str(name) for name in sets.columns]
-    strange = [name for name in names if name not in priors.columns]
-    if strange:
-        raise InputError(
-            f"sets has a column {strange[0]!r}, of which {priors.source} has no shares; the "
-            f"groupings are {listed(list(priors.columns))}"
-        )
-    index = np.full((len(sets), len(priors.columns)), -1, dtype=np.int64)
-    grouping = priors.set_priors.grouping
-    for name, column in zip(names, (sets.iloc[:, i] for i in range(len(names))), strict=True):
-        g = priors.columns.index(name)
-        places = _found(column, priors, g, unused)
-        index[:, g] = np.where(places < 0, -1, places + int(np.argmax(grouping == g)))
-    nowhere = (index < 0).all(axis=1)
-    if nowhere.any():
-        raise InputError(
-            f"row {int(nowhere.argmax()) + 1} has no set in any of {listed(names)}; give it one "
-            "or remove it"
-        )
-    if unused != "drop":
-        return index, priors.set_ids
-    kept = np.zeros(len(priors) + 1, dtype=bool)
-    kept[index] = True
-    kept = kept[:-1]  # the last is where -1 points
-    position = np.append(np.cumsum(kept) - 1, -1)
-    return position[index], tuple(np.asarray(priors.set_ids, dtype=object)[kept])
-
-
-def how_to_read(
-    columns: Sequence[str], set_columns: Sequence[str], dtypes: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return how rows are read with their sets: of several groupings, cells may be empty."""
-    if len(set_columns) == 1:
-        return {"columns": list(columns), "set_column": set_columns[0], "dtypes": dtypes}
-    names = list(dict.fromkeys([*columns, *set_columns]))
-    return {"columns": names, "dtypes": {**(dtypes or {}), **dict.fromkeys(set_columns, "str")}}
-
-
-def sets_in(frame: pd.DataFrame, set_columns: Sequence[str]) -> Any:
-    """Return the sets of the rows of a frame: ids, or a frame of them for several groupings."""
-    return frame[set_columns[0]].to_numpy() if len(set_columns) == 1 else frame[list(set_columns)]
 
 
 def sources_of(priors: Priors) -> tuple[str, ...]:

@@ -2,7 +2,8 @@
 
 Such a row is taken out of its set. Where the share of the set is a count, the rest of the set has
 so much less of it; where it is the rate of a population, the rest has the same rate. Labels of
-benchmarks never come here, nor does anything that is meant for an audit.
+benchmarks never come here, nor does anything that is meant for an audit. Where labels are all there
+is, each class is one set.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import pandas as pd
 
 from unmix.core.class_shares import ClassShares
 from unmix.core.share_precision import SharePrecision
+from unmix.data.priors import Priors
 from unmix.data.wording import quoted
 from unmix.errors import InputError
 
-__all__ = ["KnownRows", "label_codes", "remaining_shares"]
+__all__ = ["KnownRows", "label_codes", "labels_as_sets", "remaining_shares"]
 
 Array = np.ndarray[Any, Any]
 
@@ -139,3 +141,19 @@ def remaining_shares(
     beyond[counted] = np.where(known.errors[counted, None] > 0, stated - inside, 0.0)
     left_over = SharePrecision(numbers, errors, beyond if beyond.any() else None)
     return shares.with_matrix(matrix).known(left_over)
+
+
+def labels_as_sets(labels: Any) -> tuple[Priors, Array]:
+    """Take labels as sets of one class each: return their priors, and the set of each row."""
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import column_or_1d
+
+    values = column_or_1d(labels, warn=True)
+    check_classification_targets(values)
+    names, codes = np.unique(values, return_inverse=True)
+    if len(names) < 2:
+        raise InputError(f"the rows have one class, {names[0]}; at least two are needed")
+    ids: tuple[Hashable, ...] = tuple(names.tolist())
+    if len(ids) == 2:
+        return Priors(ids, ClassShares([0.0, 1.0])), codes
+    return Priors(ids, ClassShares(np.eye(len(ids))), ids), codes

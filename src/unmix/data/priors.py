@@ -15,25 +15,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from unmix.core.class_shares import ClassShares, check_identifiable, share_problems
-from unmix.core.share_precision import SharePrecision
+from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.core.sums_by_set import set_rows
 from unmix.data.rate_statement import RateStatement
-from unmix.data.wording import listed, quoted
+from unmix.data.wording import have, how_many_sets, listed, quoted
 from unmix.errors import InputError
 
-__all__ = [
-    "Priors",
-    "UnratedRows",
-    "UnratedWarning",
-    "factor_ids",
-    "match_ids",
-    "match_sets",
-    "refuse_unused",
-]
+Unused = Literal["error", "drop", "keep"]
 
-
-class UnratedWarning(UserWarning):
-    """Rows are left out because their sets have no rate."""
+__all__ = ["Priors", "factor_ids", "is_grouped", "match_ids", "refuse_unused"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +143,45 @@ class Priors:
             return read
         return cls.from_mapping(given)
 
+    def find_sets(
+        self, sets: Any, *, unused: Unused = "error"
+    ) -> tuple[NDArray[np.int64], tuple[Hashable, ...]]:
+        """
+        Find the set of each row.
+
+        Parameters
+        ----------
+        sets (n,)
+            The set id of each row: an array, a Series, a list, or a frame of one column.
+        unused
+            What to do with sets that have a share but no rows: 'error', 'drop' them (then
+            ``priors.keep(used_ids)`` belongs to the result), or 'keep' them, as one does with a
+            batch or a fold of the rows.
+
+        Returns
+        -------
+        set_index (n,)
+            The position of each row's set in ``used_ids``.
+        used_ids
+            The ids of the sets, in the order of ``set_ids``.
+
+        Raises
+        ------
+        InputError
+            A row has no set, a set has no share, or a share has no rows.
+        """
+        if is_grouped(sets):
+            if len(sets.columns) != 1:
+                raise InputError(
+                    f"sets has {len(sets.columns)} columns, and {self.source} has the shares of "
+                    "one grouping; give the one that they are of"
+                )
+            sets = sets.iloc[:, 0]
+        set_index, used = match_ids(sets, self.index, self.source, unused)
+        if len(used) == len(self):
+            return set_index, self.set_ids
+        return set_index, tuple(self.set_ids[position] for position in used)
+
     def keep(self, set_ids: Sequence[Hashable]) -> "Priors":
         """Return the priors of some of the sets, in the order of ``set_ids``."""
         rows = [self.index[set_id] for set_id in set_ids]
@@ -183,8 +212,11 @@ class Priors:
         shares = self.set_priors
         if shares.precision is not None:
             return self
-        said = self.statement or RateStatement(errors=self.standard_errors)
         rows = np.asarray(set_sizes, dtype=np.float64)
+        if self.statement is None and self.standard_errors is None:  # nothing was said
+            known = precision_by_counts(shares.matrix, rows)
+            return replace(self, set_priors=shares.known(known))
+        said = self.statement or RateStatement(errors=self.standard_errors)
         known = said.precision(shares.matrix, rows, self.set_ids, self.source)
         shares = shares.with_matrix(said.exact_shares(shares.matrix, known.counted)).known(known)
         errors = known.standard_errors
@@ -249,107 +281,9 @@ class Priors:
         return SharePrecision(unknown, self.standard_errors).error_variances(rows, shares)
 
 
-class UnratedRows:
-    """
-    Tells rows of sets without a rate, which are left out, and counts them.
-
-    Parameters
-    ----------
-    priors
-        With the sets that were named without a rate.
-    whole
-        Whether it sees all rows: then none with a rate is a mistake.
-    """
-
-    def __init__(self, priors: Priors, *, whole: bool = True) -> None:
-        self._priors = priors
-        self._whole = whole
-        self._unrated = frozenset(priors.unrated)
-        self.rows = 0
-        self.total = 0
-        self.sets: dict[Hashable, None] = {}
-
-    def rated(self, set_values: Any) -> NDArray[np.bool_] | None:
-        """Return which rows have a rate (n,), None if all have; may be called batch by batch."""
-        priors = self._priors
-        if not self._unrated and not priors.drop_unrated:
-            return None
-        codes, found = factor_ids(set_values)
-        self.total += len(codes)
-        known = priors.index
-        without = [
-            place
-            for place, set_id in enumerate(found)
-            if set_id not in known and (priors.drop_unrated or set_id in self._unrated)
-        ]
-        if not without:
-            return None
-        self.sets |= dict.fromkeys(found[place] for place in without)
-        kept = np.ones(len(found), dtype=bool)
-        kept[without] = False
-        rated: NDArray[np.bool_] = kept[codes]
-        self.rows += len(codes) - int(rated.sum())
-        if self._whole and not rated.any() and len(without) == len(found):
-            self.refuse_none()
-        return rated
-
-    def join(self, other: "UnratedRows") -> None:
-        """Add what was counted among other rows."""
-        self.rows, self.total = self.rows + other.rows, self.total + other.total
-        self.sets |= other.sets
-
-    def refuse_none(self) -> None:
-        """Raise InputError if no row so far has a rate."""
-        if self.rows and self.rows == self.total:
-            raise InputError(
-                f"no row has a set with a rate in {self._priors.source}; the rows have the sets "
-                f"{listed(list(self.sets))}."
-            )
-
-    def __str__(self) -> str:
-        count = len(self.sets)
-        return (
-            f"{self.rows:,} of {self.total:,} rows are left out: their {_sets(count)} "
-            f"({listed(list(self.sets), 3)}) {_have(count)} no rate in {self._priors.source}"
-        )
-
-
-def match_sets(
-    set_values: Any,
-    priors: Priors,
-    *,
-    unused: Literal["error", "drop", "keep"] = "error",
-) -> tuple[NDArray[np.int64], tuple[Hashable, ...]]:
-    """
-    Find the prior of each row's set.
-
-    Parameters
-    ----------
-    set_values (n,)
-        The set id of each row: an array, a Series or a list.
-    priors
-        The priors.
-    unused
-        What to do with sets that have a prior but no rows: raise an error, drop them (then
-        ``priors.keep(used_ids)`` belongs to the result), or keep them, as one does with a batch
-        or a fold of the rows.
-
-    Returns
-    -------
-    set_index (n,)
-        The position of each row's set in ``used_ids``.
-    used_ids
-        The ids of the sets, in the order of ``priors.set_ids``.
-
-    Raises
-    ------
-    InputError
-        A row has no set, a set has no prior, or a prior has no rows.
-    """
-    set_index, used = match_ids(set_values, priors.index, priors.source, unused)
-    if len(used) == len(priors):
-        return set_index, priors.set_ids
-    return set_index, tuple(priors.set_ids[position] for position in used)
+def is_grouped(sets: Any) -> bool:
+    """Say whether the sets of rows are a frame, with a column for each grouping."""
+    return hasattr(sets, "columns")
 
 
 def _floats(values: Iterable[Any], set_ids: Sequence[Hashable], source: str) -> NDArray[np.float64]:
@@ -405,7 +339,7 @@ def match_ids(
     set_values: Any,
     known: Mapping[Hashable, int],
     source: str,
-    unused: Literal["error", "drop", "keep"],
+    unused: Unused,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """
     Find each row's set among the known ones.
@@ -454,7 +388,7 @@ def refuse_unused(has_rows: NDArray[np.bool_], known: Mapping[Hashable, int], so
         return
     idle = [set_id for set_id, position in known.items() if not has_rows[position]]
     raise InputError(
-        f"{_sets(len(idle))} of {source} {_have(len(idle))} no rows: {listed(idle)}; "
+        f"{how_many_sets(len(idle))} of {source} {have(len(idle))} no rows: {listed(idle)}; "
         "remove their priors or allow unused ones (--allow-unused-priors)."
     )
 
@@ -489,9 +423,8 @@ def _no_prior(absent: Sequence[Hashable], known: Mapping[Hashable, int], source:
         "write them alike"
     )
     count = len(absent)
-    return (
-        f"{_sets(count)} of the rows {_have(count)} no prior in {source}: {listed(absent)}; {cure}."
-    )
+    lacking = f"{how_many_sets(count)} of the rows {have(count)} no prior in {source}"
+    return f"{lacking}: {listed(absent)}; {cure}."
 
 
 def _folded(set_id: Hashable) -> str:
@@ -502,13 +435,3 @@ def _folded(set_id: Hashable) -> str:
     except ValueError:
         return text
     return repr(number)  # 1, '1', '01' and '1.0'
-
-
-def _sets(count: int) -> str:
-    """Return ``1 set`` or ``7 sets``."""
-    return "1 set" if count == 1 else f"{count} sets"
-
-
-def _have(count: int) -> str:
-    """Return the verb for so many sets."""
-    return "has" if count == 1 else "have"

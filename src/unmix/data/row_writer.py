@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from unmix.data.addresses import COMPRESSED, CSV, PARQUET, suffixes
+from unmix.data.addresses import COMPRESSED, is_csv, suffixes
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import atomic_path
 
-__all__ = ["is_csv", "write_rows"]
+__all__ = ["write_rows"]
 
 _FORMULA = r"^[=+\-@\t\r]"
 _AS_TEXT = re.compile(_FORMULA)
@@ -74,19 +74,6 @@ def write_rows(
                 writer.write_table(_quoted(table) if quote else table)
                 rows += len(batch)
     return rows
-
-
-def is_csv(path: str | os.PathLike[str]) -> bool:
-    """Say whether the suffix means CSV; if not it means Parquet."""
-    suffix, packed = suffixes(path)
-    if suffix not in (*CSV, *PARQUET) or (packed and suffix in PARQUET):
-        whole = suffix + packed
-        kind = f"the suffix {whole!r}" if whole else "no suffix"
-        raise InputError(
-            f"{path} has {kind}; unmix reads and writes .csv and .parquet: save the table as "
-            "one of them, or rename it if it is one."
-        )
-    return suffix in CSV
 
 
 def _writer(path: Path, schema: Any, named: str | os.PathLike[str]) -> Any:

@@ -17,12 +17,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unmix.data.addresses import find_files, shown
+from unmix.data.addresses import find_files, is_csv, shown
 from unmix.data.column_types import arrow_type
 from unmix.data.csv_table import CsvTable, open_csv
 from unmix.data.joined_tables import JoinedTables, join_tables
 from unmix.data.parquet_table import ParquetTable, open_parquet
-from unmix.data.row_writer import is_csv, write_rows
+from unmix.data.row_writer import write_rows
 from unmix.data.wording import listed, nearest
 from unmix.errors import InputError
 from unmix.progress import Progress

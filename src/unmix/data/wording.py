@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-__all__ = ["listed", "nearest", "printable", "quoted"]
+__all__ = ["have", "how_many_sets", "listed", "nearest", "printable", "quoted"]
 
 LONGEST = 200  # characters of a name
 
@@ -55,3 +55,13 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     folded = {other.strip().casefold(): other for other in names}
     close = difflib.get_close_matches(name.strip().casefold(), folded, n=1)
     return folded[close[0]] if close else None
+
+
+def how_many_sets(count: int) -> str:
+    """Return ``1 set`` or ``7 sets``."""
+    return "1 set" if count == 1 else f"{count} sets"
+
+
+def have(count: int) -> str:
+    """Return the verb for so many sets."""
+    return "has" if count == 1 else "have"

@@ -41,7 +41,7 @@ class ScoredRows:
         params : ignored
             Here for MLflow.
         """
-        from unmix.learn.fitted import score_columns
+        from unmix.learn.models import score_columns
 
         probability = self.clf.predict_proba(rows[self.clf.encoder_.columns])
         return score_columns(rows[[]], probability, self.clf.classes_)

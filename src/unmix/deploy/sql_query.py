@@ -17,9 +17,8 @@ from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.columns import CategoryColumn, Column, NumberColumn
 from unmix.learn.encoding import FARTHEST, Place, TableEncoder
-from unmix.learn.fitted import score_names
 from unmix.learn.linear import LinearFit
-from unmix.learn.models import move_logits
+from unmix.learn.models import move_logits, score_names
 
 if TYPE_CHECKING:
     from unmix.learn.estimator import SetClassifier

@@ -18,7 +18,7 @@ import pandas as pd
 from unmix.core.class_shares import ClassShares
 from unmix.core.share_precision import SharePrecision
 from unmix.core.sums_by_set import set_rows
-from unmix.data.priors import Priors, match_sets
+from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.wording import quoted
 from unmix.errors import InputError
@@ -92,7 +92,7 @@ class Party:
         check_party_name(self.name)
         if min(self.least_rows, self.least_cell) < 1:
             raise InputError("the least number of rows must be at least 1")
-        self.set_index, used = match_sets(self.sets, self.priors, unused="drop")
+        self.set_index, used = self.priors.find_sets(self.sets, unused="drop")
         sizes = set_rows(self.set_index, len(used))
         kept = self.priors.keep(used).resolved(sizes)
         # As a table in one place is read: two classes have one share.

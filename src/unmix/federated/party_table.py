@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from unmix.data.priors import Priors, UnratedRows, factor_ids
+from unmix.data.priors import Priors, factor_ids
 from unmix.data.rates_file import read_rates
+from unmix.data.set_columns import UnratedRows
 from unmix.data.tables import Rows, column_names, naming, open_table, read_rows, require_column
 from unmix.data.wording import listed
 from unmix.errors import InputError

@@ -25,7 +25,7 @@ from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method, method_named
 from unmix.learn.models import HELD_OUT, Form, Learner, Model, Setup
 from unmix.learn.saved_state import numbers
-from unmix.learn.threads import num_threads, one_thread
+from unmix.learn.sums import num_threads, one_thread
 from unmix.learn.tree_text import checked_trees
 from unmix.progress import Progress
 

@@ -78,12 +78,14 @@ def choose_setup(
         Further fields of the setup.
     """
     default = next(iter(METHODS))
-    wanted = [name for name, row in METHODS.items() if row.in_auto and row.suits(rows.transition)]
     if labeled:
         wanted = [default if _is_auto(method) else method_named(method).name]
         if wanted != [default] and not METHODS[wanted[0]].labeled:
             raise InputError(f"method {method!r} needs set_priors: without them sets are labels")
-    elif not _is_auto(method):
+    elif _is_auto(method):
+        able = {name: row for name, row in METHODS.items() if row.in_auto}
+        wanted = [name for name, row in able.items() if row.suits(rows.transition)]
+    else:
         wanted = [_checked_method(method)]
     options |= {"seed": seed}
     if not _is_auto(model):

@@ -7,44 +7,52 @@ Commands use it as it is: scikit-learn, which takes a second to load, comes with
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
 
-from unmix.core.class_shares import ClassShares, check_errors, check_prior
+from unmix.core.class_shares import check_errors, check_prior
 from unmix.core.sums_by_set import set_rows
-from unmix.data.grouped_priors import (
-    GroupedPriors,
-    find_sets,
-    grouped_priors,
-    is_grouped,
-)
-from unmix.data.known_rows import label_codes
-from unmix.data.priors import Priors, UnratedRows, UnratedWarning
+from unmix.data.grouped_priors import GroupedPriors, grouped_priors
+from unmix.data.known_rows import label_codes, labels_as_sets
+from unmix.data.priors import Priors, is_grouped
+from unmix.data.set_columns import UnratedRows, UnratedWarning
+from unmix.data.wording import quoted
 from unmix.errors import InputError
 from unmix.learn.choose import AUTO, choose_setup
 from unmix.learn.encoding import TableEncoder
-from unmix.learn.fitted import FittedClassifier, check_lengths
+from unmix.learn.fitted import FittedClassifier
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Learner, Setup, fit_learner, model_row
-from unmix.learn.parameters import check_parameters
 from unmix.learn.recipes import check_hidden, hidden_for
 from unmix.learn.resampling import with_resamples
-from unmix.learn.training_rows import ImageEncoder, JudgedRows, TrainingRows, refuse_set_feature
+from unmix.learn.training_rows import (
+    ImageEncoder,
+    JudgedRows,
+    TrainingRows,
+    as_rows,
+    check_lengths,
+)
 from unmix.learn.training_summary import TrainingSummary
-from unmix.progress import progress_bar
+from unmix.progress import Progress, progress_bar
 
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["NotShownWarning", "SetClassifier", "seed_of"]
+__all__ = ["NotShownWarning", "SetClassifier", "check_parameters", "seed_of"]
 
 Array = np.ndarray[Any, Any]
+
+MOST_ERROR = 0.5  # no number between 0 and 1 has a larger standard deviation
 
 
 class NotShownWarning(UserWarning):
@@ -125,13 +133,15 @@ class SetClassifier(FittedClassifier):
         seed = seed_of(self.random_state)
         if isinstance(X, TrainingRows):
             rows, judged = X, JudgedRows(X.x[:0], None)
-            self._frame(rows.x, reset=True)
+            as_rows(rows.x, partial(self._validated, reset=True))
         else:
             rows, judged = self._rows(X, sets, seed, labels)
+        if rows.images:
+            self.n_features_in_ = int(np.prod(rows.x.shape[1:]))
         self._refuse_set_feature(rows, sets)
         self._know_priors(rows)
         model = rows.able(self.model, self.method)
-        with progress_bar("choosing", enabled=self.verbose) as progress:
+        with self._progress("choosing") as progress:
             setup, held_out = choose_setup(
                 rows,
                 model,
@@ -183,7 +193,7 @@ class SetClassifier(FittedClassifier):
         label = f"{doing}, {setup.model_name}, {setup.method}"
         errors = self._prior_errors(priors)
         noticed = 0.0 if before is None else before.noticed_error
-        with progress_bar(label, enabled=self.verbose, unit=row.unit) as progress:
+        with self._progress(label, row.unit) as progress:
             self.learner_ = fit_learner(
                 rows.all(row, METHODS[setup.method]),
                 setup,
@@ -196,8 +206,8 @@ class SetClassifier(FittedClassifier):
             )
         if before is not None:  # what only the fit to a part could see
             self.learner_ = replace(self.learner_, history=before.history, noticed_error=noticed)
-        if self.set_priors is not None:
-            with progress_bar("resampling", enabled=self.verbose) as progress:
+        if self.set_priors is not None and row.resamples:
+            with self._progress("resampling") as progress:
                 self.learner_ = with_resamples(
                     rows.in_memory(row),
                     self.learner_,
@@ -257,7 +267,7 @@ class SetClassifier(FittedClassifier):
         self, X: Any, sets: Any, seed: int, labels: Any = None
     ) -> tuple[TrainingRows, JudgedRows]:
         """Return rows in memory, to learn from and to judge by, encoded when a model asks."""
-        x = self._frame(X, reset=True)
+        x = as_rows(X, partial(self._validated, reset=True))
         if labels is not None and len(labels) != len(x):
             raise InputError(f"X has {len(x)} rows and labels has {len(labels)}")
         x, sets, labels = self._rated(x, sets, labels)
@@ -270,6 +280,10 @@ class SetClassifier(FittedClassifier):
         else:
             of_rows = pd.Series(pd.Index(priors.set_ids, tupleize_cols=False).take(set_index))
         return rows, JudgedRows(x[out], of_rows[out])
+
+    def _progress(self, label: str, unit: str = "") -> AbstractContextManager[Progress | None]:
+        """Return a bar that shows how far long work is, if it was asked for."""
+        return progress_bar(label, unit=unit) if self.verbose else nullcontext()
 
     def _hidden(self, rows: TrainingRows) -> tuple[int, int] | None:
         """Return the hidden layers of the MLP, by all rows and not by those to choose by."""
@@ -313,11 +327,10 @@ class SetClassifier(FittedClassifier):
                 "give the set of each row"
             )
         if self.set_priors is None:
-            names, set_index = self._labels(sets)
-            priors = _pure_priors(names)
+            priors, set_index = labels_as_sets(sets)
         else:
             known = self._stated(sets)
-            set_index, used = find_sets(sets, known, unused="drop")
+            set_index, used = known.find_sets(sets, unused="drop")
             priors = known.keep(used).resolved(set_rows(set_index, len(used)))
         check_lengths(num_rows, set_index)
         return priors, set_index
@@ -334,25 +347,9 @@ class SetClassifier(FittedClassifier):
 
     def _refuse_set_feature(self, rows: TrainingRows, sets: Any) -> None:
         """Refuse a feature that names the set, unless that is allowed or sets are labels."""
-        if self.set_priors is None or self.allow_set_feature or rows.images:
-            return
-        names = list(sets.columns) if is_grouped(sets) else [getattr(sets, "name", None)]
-        columns = rows.set_index[:, None] if rows.set_index.ndim == 1 else rows.set_index
-        names += [None] * (columns.shape[1] - len(names))  # rows may know their sets
-        for name, column in zip(names, columns.T, strict=True):
-            refuse_set_feature(rows.x, name, np.unique(column, return_inverse=True)[1])
-
-    def _labels(self, sets: Any) -> tuple[Array, Array]:
-        """Return the classes and the class of each row, for ids that are labels."""
-        from sklearn.utils.multiclass import check_classification_targets
-        from sklearn.utils.validation import column_or_1d
-
-        values = column_or_1d(sets, warn=True)
-        check_classification_targets(values)
-        names, codes = np.unique(values, return_inverse=True)
-        if len(names) < 2:
-            raise InputError(f"the rows have one class, {names[0]}; at least two are needed")
-        return names, codes
+        if not (self.set_priors is None or self.allow_set_feature):
+            names = list(sets.columns) if is_grouped(sets) else [getattr(sets, "name", None)]
+            rows.refuse_set_features(names)
 
     def _class_names(self, priors: Priors) -> Array:
         """Return the names of the classes in the order of the columns of the priors."""
@@ -394,9 +391,57 @@ def seed_of(random_state: Any) -> int:
     return int(check_random_state(random_state).randint(2**31))
 
 
-def _pure_priors(names: Array) -> Priors:
-    """Return the priors of labels: each set is one class."""
-    ids: tuple[Hashable, ...] = tuple(names.tolist())
-    if len(ids) == 2:
-        return Priors(ids, ClassShares([0.0, 1.0]))
-    return Priors(ids, ClassShares(np.eye(len(ids))), ids)
+def check_parameters(given: Any) -> None:
+    """Raise InputError, with the name of the argument and the cure, for the first that is wrong.
+
+    Parameters
+    ----------
+    given : object
+        With the arguments as attributes.
+    """
+    for name, (allowed, cure) in _ALLOWED.items():
+        value = getattr(given, name)
+        if not allowed(value):
+            raise InputError(f"{name} must be {cure}; got {quoted(value)}")
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _or_none(allowed: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or allowed(value)
+
+
+def _from(least: int) -> Callable[[Any], bool]:
+    """Return the check for a whole number of so many or more."""
+    return lambda v: (
+        isinstance(v, int | np.integer) and not isinstance(v, bool) and bool(v >= least)
+    )
+
+
+_ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "l2": (
+        _or_none(lambda v: _is_real(v) and 0 <= v < math.inf),
+        "a finite number of 0 or more, or None",
+    ),
+    "epochs": (_or_none(_from(1)), "a whole number of 1 or more, or None"),
+    "shift": (_or_none(_from(0)), "a whole number of 0 or more, or None"),
+    "flip": (_is_bool, "True or False"),
+    "hide_sets": (_or_none(_is_bool), "True, False or None"),
+    "allow_set_feature": (_is_bool, "True or False"),
+    "held_out": (lambda v: _is_real(v) and 0 <= v < 1, "a share of the rows from 0 to below 1"),
+    "keep_split": (_is_bool, "True or False"),
+    "engine": (
+        _or_none(lambda v: isinstance(v, str)),
+        "'local', 'ray', 'ray://HOST:PORT' or None",
+    ),
+    "prior_error": (  # errors of the sets one by one are checked with these
+        lambda v: not _is_real(v) or 0 <= v <= MOST_ERROR,
+        f"a standard error between 0 and {MOST_ERROR}, 'auto' or None",
+    ),
+}

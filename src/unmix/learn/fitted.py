@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -19,28 +20,16 @@ from unmix.core.set_effects import new_set_probability
 from unmix.core.sums_by_set import set_rows
 from unmix.core.transition import Transition
 from unmix.core.within_sets import tempered_logits
-from unmix.data.arrow_frames import as_frame
-from unmix.data.grouped_priors import (
-    GroupedPriors,
-    find_sets,
-    grouped_priors,
-    is_grouped,
-    with_columns,
-)
-from unmix.data.priors import Priors
+from unmix.data.grouped_priors import GroupedPriors, grouped_priors, with_columns
+from unmix.data.priors import Priors, is_grouped
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.hidden_sets import Gain
 from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import Learner, model_row, move_logits
+from unmix.learn.training_rows import as_rows, check_lengths
 
-__all__ = [
-    "FittedClassifier",
-    "check_lengths",
-    "class_probabilities",
-    "score_columns",
-    "score_names",
-]
+__all__ = ["FittedClassifier", "class_probabilities"]
 
 Array = np.ndarray[Any, Any]
 
@@ -129,7 +118,7 @@ class FittedClassifier:
     def _view(self, X: Any) -> Array:
         """Return rows as the model takes them."""
         view = getattr(self.encoder_, model_row(self.learner_.setup.model).view)
-        return np.asarray(view(self._frame(X, reset=False)))
+        return np.asarray(view(as_rows(X, partial(self._validated, reset=False))))
 
     def predict_proba(self, X: Any, sets: Any = None, set_priors: Any = None) -> Array:
         """Return the probability of each class, (n, K).
@@ -160,7 +149,7 @@ class FittedClassifier:
             priors = self.priors_of_training(refined=True)
         else:
             priors = self.given_priors(set_priors, sets)
-        set_index, _ = find_sets(sets, priors, unused="keep")
+        set_index, _ = priors.find_sets(sets, unused="keep")
         check_lengths(len(logits), set_index)
         return self.probabilities_in_sets(logits, set_index, priors)
 
@@ -259,7 +248,7 @@ class FittedClassifier:
             from sklearn.utils.validation import column_or_1d
 
             sets = column_or_1d(sets, warn=True)
-        set_index, set_ids = find_sets(sets, self.priors_of_training(), unused="keep")
+        set_index, set_ids = self.priors_of_training().find_sets(sets, unused="keep")
         check_lengths(len(logits), set_index)
         sizes = set_rows(set_index, len(set_ids))
         # The weights of these rows, not of the training rows: a fold may miss a set.
@@ -296,23 +285,6 @@ class FittedClassifier:
             raise AttributeError(f"a model of kind {self.model_} has no {name}")
         return getattr(self.learner_.fit, name)
 
-    def _frame(self, X: Any, *, reset: bool) -> Any:
-        """Return X as a data frame, checked as scikit-learn does, or as an array of images."""
-        if not isinstance(X, pd.DataFrame | np.ndarray):
-            X = as_frame(X)
-        if isinstance(X, pd.DataFrame):
-            if reset and X.columns.has_duplicates:
-                twice = X.columns[X.columns.duplicated()][0]
-                raise InputError(f"column {twice!r} appears twice in X; rename or drop one")
-            self._validated(X, reset=reset, skip_check_array=True)
-            if len(X) == 0:
-                raise InputError("X has 0 sample(s); at least one row is needed")
-            return X
-        if getattr(X, "ndim", 2) in (3, 4):
-            return self._images(np.asarray(X), reset=reset)
-        array = self._validated(X, reset=reset, dtype="numeric", ensure_all_finite="allow-nan")
-        return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])], copy=False)
-
     def _validated(self, X: Any, *, reset: bool, **options: Any) -> Any:
         """Keep the names of the columns; `UnmixClassifier` also checks X as scikit-learn does."""
         if reset:
@@ -321,21 +293,6 @@ class FittedClassifier:
             if names and all(isinstance(name, str) for name in names):
                 self.feature_names_in_ = np.array(names, dtype=object)
         return X
-
-    def _images(self, images: Array, *, reset: bool) -> Array:
-        """Return images as bytes or float32, or say what is wrong with them."""
-        if len(images) == 0 or images.dtype.kind not in "fiub":
-            raise InputError(
-                f"images must be numbers, at least one of them; got {images.dtype} of shape "
-                f"{images.shape}"
-            )
-        if not np.isfinite(images).all():
-            bad = ~np.isfinite(images.reshape(len(images), -1)).all(axis=1)
-            raise InputError(f"image {int(bad.argmax())} holds a value that is not finite")
-        if reset:
-            self.n_features_in_ = int(np.prod(images.shape[1:]))
-        # Bytes are pixels and go to [0, 1] when they are used; other numbers stay what they are.
-        return images if images.dtype == np.uint8 else images.astype(np.float32)
 
     def _check_is_fitted(self) -> None:
         """Raise NotFittedError before `fit`."""
@@ -353,43 +310,3 @@ def class_probabilities(logits: Array, tau: float) -> Array:
         return new_set_probability(logits, tau)
     pair = (new_set_probability(-logits, tau), new_set_probability(logits, tau))
     return np.stack(pair, axis=1)
-
-
-def check_lengths(num_rows: int, set_index: Array) -> None:
-    """Refuse sets that do not go row by row with X."""
-    if len(set_index) != num_rows:
-        raise InputError(
-            f"X has {num_rows} rows and sets has {len(set_index)}: inconsistent numbers of samples"
-        )
-
-
-def score_names(classes: Array) -> list[str]:
-    """Return the names of the columns that scoring adds."""
-    if len(classes) == 2:
-        return ["probability", "prediction"]
-    return [*(f"probability_{name}" for name in classes), "prediction"]
-
-
-def score_columns(
-    kept: pd.DataFrame, probability: Array, classes: Array, threshold: float | None = None
-) -> pd.DataFrame:
-    """Return columns that are kept with the scores beside them.
-
-    Parameters
-    ----------
-    kept : DataFrame, n rows
-    probability : array, shape (n, K)
-    classes : array, shape (K,)
-    threshold : float, optional
-        Probability from which a row counts as the second of two classes; the more probable class
-        is predicted if left out.
-    """
-    scored = kept.copy()
-    columns = probability[:, 1:] if len(classes) == 2 else probability
-    for name, values in zip(score_names(classes), columns.T, strict=False):
-        scored[name] = values
-    decided = probability.argmax(axis=1)
-    if threshold is not None:
-        decided = (probability[:, 1] >= threshold).astype(int)
-    scored["prediction"] = classes[decided]
-    return scored

@@ -33,13 +33,15 @@ from unmix.learn.sums import (
     FloatArray,
     IntArray,
     Rows,
+    SideBySide,
     block_sums,
     blocks,
     mean_of_block,
+    num_threads,
+    one_thread,
     product,
     rows_of_block,
 )
-from unmix.learn.threads import SideBySide, num_threads, one_thread
 
 if TYPE_CHECKING:
     from unmix.learn.checkpoint import Checkpoint

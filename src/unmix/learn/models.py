@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
+import pandas as pd
 
 from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.set_risks import SetEffectRisk
@@ -38,6 +39,8 @@ __all__ = [
     "move_logits",
     "refuse_method",
     "saved_row",
+    "score_columns",
+    "score_names",
     "with_tau",
 ]
 
@@ -321,3 +324,35 @@ def move_logits(logits: Array, from_prior: Array, to_prior: Array) -> Array:
     """Move logits from one class prior (K,) to another: a shift, whatever the rows."""
     shift = np.log(np.asarray(to_prior, float)) - np.log(np.asarray(from_prior, float))
     return np.asarray(logits + (shift[1] - shift[0] if logits.ndim == 1 else shift))
+
+
+def score_names(classes: Array) -> list[str]:
+    """Return the names of the columns that scoring adds."""
+    if len(classes) == 2:
+        return ["probability", "prediction"]
+    return [*(f"probability_{name}" for name in classes), "prediction"]
+
+
+def score_columns(
+    kept: pd.DataFrame, probability: Array, classes: Array, threshold: float | None = None
+) -> pd.DataFrame:
+    """Return columns that are kept with the scores beside them.
+
+    Parameters
+    ----------
+    kept : DataFrame, n rows
+    probability : array, shape (n, K)
+    classes : array, shape (K,)
+    threshold : float, optional
+        Probability from which a row counts as the second of two classes; the more probable class
+        is predicted if left out.
+    """
+    scored = kept.copy()
+    columns = probability[:, 1:] if len(classes) == 2 else probability
+    for name, values in zip(score_names(classes), columns.T, strict=False):
+        scored[name] = values
+    decided = probability.argmax(axis=1)
+    if threshold is not None:
+        decided = (probability[:, 1] >= threshold).astype(int)
+    scored["prediction"] = classes[decided]
+    return scored

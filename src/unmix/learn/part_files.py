@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from unmix.core.sums_by_set import set_rows
-from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
 from unmix.data.joined_tables import JoinedTables
-from unmix.data.priors import Priors, UnratedRows
+from unmix.data.priors import Priors
+from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
 from unmix.data.tables import Table, naming, scan_rows
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.sums import FloatArray, IntArray, Question, answer
@@ -190,7 +190,7 @@ class FileWorker:
                 frame = frame[rated]
             if not len(frame):
                 continue
-            set_index, _ = find_sets(sets_in(frame, plan.set_columns), plan.priors, unused="keep")
+            set_index, _ = plan.priors.find_sets(sets_in(frame, plan.set_columns), unused="keep")
             yield frame, set_index, rng.random(len(frame))
 
 

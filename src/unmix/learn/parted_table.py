@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from unmix.core.class_shares import ClassShares
-from unmix.data.priors import UnratedRows, refuse_unused
+from unmix.data.priors import refuse_unused
+from unmix.data.set_columns import UnratedRows
 from unmix.data.sets import UnlabeledSets
 from unmix.data.tables import infer_dtypes, naming
 from unmix.errors import InputError

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unmix.core.sums_by_set import set_rows
-from unmix.data.grouped_priors import find_sets, how_to_read, sets_in
-from unmix.data.priors import Priors, UnratedRows, refuse_unused
+from unmix.data.priors import Priors, refuse_unused
+from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
 from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts
 from unmix.data.tables import Table, naming, open_table, read_rows, scan_rows
 from unmix.data.wording import listed
@@ -262,7 +262,7 @@ class StreamedTable:
             rated = others.rated(sets_in(frame, self.set_columns))
             if rated is not None:
                 frame = frame[rated]
-            set_index, _ = find_sets(sets_in(frame, self.set_columns), self.priors, unused="keep")
+            set_index, _ = self.priors.find_sets(sets_in(frame, self.set_columns), unused="keep")
             yield frame, set_index, rng.random(len(frame))
             self.progress(done, total, text)
 

@@ -8,20 +8,23 @@ that it changes no bit who answered. Nothing here loads torch or an engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from unmix.core.risks import MeanLoss, Risk
 from unmix.core.row_losses import CrossEntropyRows
 from unmix.core.set_risks import SetEffectRisk, SetRisk
 from unmix.core.transition import Transition
 from unmix.learn.methods import method_named, risk_of
-from unmix.learn.threads import one_thread
 
 __all__ = [
     "BLOCK_ROWS",
@@ -31,10 +34,13 @@ __all__ = [
     "Parts",
     "Question",
     "Rows",
+    "SideBySide",
     "answer",
     "block_sums",
     "blocks",
     "mean_of_block",
+    "num_threads",
+    "one_thread",
     "product",
     "rows_of_block",
 ]
@@ -46,6 +52,8 @@ Rows = npt.NDArray[Any]
 # (logits, set of each row) -> value, derivative by the logits, by the free numbers of the priors
 BlockValue = Callable[[FloatArray, IntArray], tuple[float, FloatArray, FloatArray]]
 Answered = Callable[[int], None]
+SideBySide = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""`map`, or one that works on several items at a time and keeps their order."""
 About = Literal["losses", "counts", "offsets", "effects", "scores", "refined"]
 
 NO_FREE = np.empty(0)
@@ -300,3 +308,25 @@ def _slices(x: Rows) -> list[slice]:
     """Return slices of rows that are worked on at a time."""
     step = rows_of_block(x)
     return [slice(first, first + step) for first in range(0, len(x), step)]
+
+
+def num_threads() -> int:
+    """Return how many threads a product of matrices would use."""
+    return max((pool["num_threads"] for pool in _pools("torch" in sys.modules).info()), default=1)
+
+
+@contextmanager
+def one_thread(threads: int = 1) -> Iterator[SideBySide]:
+    """Hold libraries to one thread, and yield a `map` that works on so many items at a time."""
+    with _pools("torch" in sys.modules).limit(limits=1):
+        if threads == 1:
+            yield map
+            return
+        with ThreadPoolExecutor(threads) as executor:
+            yield executor.map
+
+
+@cache
+def _pools(with_torch: bool) -> Any:
+    """Return the libraries that have threads; torch brings some, if it has been loaded."""
+    return ThreadpoolController().select(user_api="blas")

@@ -19,9 +19,10 @@ import numpy as np
 
 from unmix.core.sums_by_set import set_rows
 from unmix.data.addresses import file_identity, is_remote
-from unmix.data.grouped_priors import find_sets, how_to_read, sets_in, sources_of
+from unmix.data.grouped_priors import sources_of
 from unmix.data.known_rows import label_codes
-from unmix.data.priors import Priors, UnratedRows, UnratedWarning
+from unmix.data.priors import Priors
+from unmix.data.set_columns import UnratedRows, UnratedWarning, how_to_read, sets_in
 from unmix.data.tables import Rows, Table, naming, open_table, read_rows, require_column
 from unmix.errors import InputError
 from unmix.learn.encoding import TableEncoder
@@ -168,7 +169,7 @@ class TableSource:
             frame, sets = frame[rated], sets[rated]
             warnings.warn(str(others), UnratedWarning, stacklevel=4)
         unused: Literal["drop", "error"] = "drop" if self.allow_unused else "error"
-        set_index, used = find_sets(sets, self.priors, unused=unused)
+        set_index, used = self.priors.find_sets(sets, unused=unused)
         # What a share is a count of, all rows of its set say: also those that are held out.
         priors = self.priors.keep(used).resolved(set_rows(set_index, len(used)))
         with naming(self.table.path):
@@ -220,7 +221,7 @@ class TableSource:
                 warnings.warn(streamed.left_out, UnratedWarning, stacklevel=4)
             sample, judged = streamed.sample(), streamed.judged()
             used = streamed.used_priors
-            set_index, _ = find_sets(sets_in(sample, self.set_columns), used, unused="keep")
+            set_index, _ = used.find_sets(sets_in(sample, self.set_columns), unused="keep")
             sets = sets_in(judged, self.set_columns)
             sample, judged = (of.drop(columns=list(self.set_columns)) for of in (sample, judged))
             with _naming_columns(self.table.path):

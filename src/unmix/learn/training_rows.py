@@ -6,7 +6,7 @@ memory, all of them or a sample; the one that was chosen then sees all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import pandas as pd
 
 from unmix.core.sums_by_set import row_copies, set_rows
 from unmix.core.transition import Transition
+from unmix.data.arrow_frames import as_frame
 from unmix.data.known_rows import KnownRows, remaining_shares
 from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets, held_out_rows
@@ -32,6 +33,8 @@ __all__ = [
     "ImageEncoder",
     "JudgedRows",
     "TrainingRows",
+    "as_rows",
+    "check_lengths",
     "refuse_set_feature",
     "same_images",
 ]
@@ -205,6 +208,15 @@ class TrainingRows:
         """What all rows and their sets define."""
         return Transition(self.priors.set_priors, self.set_sizes, self.target)
 
+    def refuse_set_features(self, names: Sequence[Hashable]) -> None:
+        """Refuse a column of `x` that names the set; names of the columns of sets, if known."""
+        if self.images:
+            return
+        columns = self.set_index[:, None] if self.set_index.ndim == 1 else self.set_index
+        names = [*names, *[None] * (columns.shape[1] - len(names))]  # rows may know their sets
+        for name, column in zip(names, columns.T, strict=True):
+            refuse_set_feature(self.x, name, np.unique(column, return_inverse=True)[1])
+
     def able(self, model: Any, method: str) -> Any:
         """Return the model to choose from; refuse what rows that are asked for sums cannot teach.
 
@@ -279,6 +291,45 @@ class TrainingRows:
         return replace(self.on_disk, set_priors=self.priors.set_priors, target_prior=self.target)
 
 
+def as_rows(X: Any, validated: Callable[..., Any]) -> Any:
+    """Return X as a data frame or as an array of images.
+
+    Parameters
+    ----------
+    X : data frame, array or table of another library
+    validated : function
+        Checks X as the classifier does, with scikit-learn or without it, and returns it.
+    """
+    if not isinstance(X, pd.DataFrame | np.ndarray):
+        X = as_frame(X)
+    if isinstance(X, pd.DataFrame):
+        if X.columns.has_duplicates:
+            twice = X.columns[X.columns.duplicated()][0]
+            raise InputError(f"column {twice!r} appears twice in X; rename or drop one")
+        validated(X, skip_check_array=True)
+        if len(X) == 0:
+            raise InputError("X has 0 sample(s); at least one row is needed")
+        return X
+    if getattr(X, "ndim", 2) in (3, 4):
+        return _as_images(np.asarray(X))
+    array = validated(X, dtype="numeric", ensure_all_finite="allow-nan")
+    return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])], copy=False)
+
+
+def _as_images(images: Array) -> Array:
+    """Return images as bytes or float32, or say what is wrong with them."""
+    if len(images) == 0 or images.dtype.kind not in "fiub":
+        raise InputError(
+            f"images must be numbers, at least one of them; got {images.dtype} of shape "
+            f"{images.shape}"
+        )
+    if not np.isfinite(images).all():
+        bad = ~np.isfinite(images.reshape(len(images), -1)).all(axis=1)
+        raise InputError(f"image {int(bad.argmax())} holds a value that is not finite")
+    # Bytes are pixels and go to [0, 1] when they are used; other numbers stay what they are.
+    return images if images.dtype == np.uint8 else images.astype(np.float32)
+
+
 def refuse_set_feature(frame: pd.DataFrame, name: Hashable, set_index: Array) -> None:
     """Refuse a feature that says no more and no less than which set a row is in."""
     # All the rows of the first few sets: what is not one to one with these is not with all, and
@@ -307,3 +358,11 @@ def _one_to_one(values: pd.Series[Any], set_index: Array) -> bool:
     pairs = codes * (int(set_index.max()) + 1) + set_index
     as_many = len(found) == len(np.unique(set_index))
     return bool(as_many and codes.min() >= 0 and len(np.unique(pairs)) == len(found))
+
+
+def check_lengths(num_rows: int, set_index: Array) -> None:
+    """Refuse sets that do not go row by row with X."""
+    if len(set_index) != num_rows:
+        raise InputError(
+            f"X has {num_rows} rows and sets has {len(set_index)}: inconsistent numbers of samples"
+        )

@@ -24,7 +24,7 @@ from unmix.learn.columns import (
     column_numbers,
 )
 from unmix.learn.encoding import TableEncoder
-from unmix.learn.fitted import score_names
+from unmix.learn.models import score_names
 
 __all__ = [
     "Distribution",

@@ -43,7 +43,7 @@ CODE = {
         "training_state",
         "vat_radius",
     ),
-    "assess": ("labeled",),
+    "assess": ("class_rates", "labeled"),
     "studies": ("cell",),
 }
 

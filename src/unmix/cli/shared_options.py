@@ -1,19 +1,29 @@
-"""Options about tables of rates, the same for every command that reads one."""
+"""Options that several commands share: about tables of rates, and about engines."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from unmix.cli.group import tell
+from unmix.errors import InputError
 
 if TYPE_CHECKING:
     from unmix.data.priors import Priors
 
-__all__ = ["tell_left_out", "tell_understood", "with_rates_options"]
+__all__ = [
+    "engine_of",
+    "engine_option",
+    "tell_left_out",
+    "tell_understood",
+    "timeout_option",
+    "with_rates_options",
+    "workers_option",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -59,9 +69,27 @@ _OPTIONS = (
     click.option("--drop-unrated", is_flag=True, help="Leave out rows of sets that have no rate."),
 )
 
+engine_option = click.option(
+    "--engine",
+    metavar="ENGINE",
+    help="Who works on the files of ROWS: ray (on this machine), ray://HOST:PORT (a cluster), or "
+    "local (the same in this process).",
+)
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(1),
+    help="With --engine ray: processes. Default: one for each processor.",
+)
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    help="With --engine ray: how long to wait for the next answer of a worker. Default: 600.",
+)
+
 
 def with_rates_options(command: Command) -> Command:
-    """Add the options to a command, which gets them as one mapping `reading`."""
+    """Add the options about rates to a command, which gets them as one mapping `reading`."""
     names = ("percent", *_COLUMNS, "classes", "count_noise", "rates_are", "drop_unrated")
 
     @functools.wraps(command)
@@ -85,3 +113,18 @@ def tell_left_out(note: str) -> None:
     """Say on standard error which rows are left out."""
     if note:
         tell(f"note: {note}", err=True)
+
+
+def engine_of(
+    engine: str | None, workers: int | None, timeout: float | None
+) -> AbstractContextManager[Any]:
+    """Return the engine that was asked for, to be entered; nothing if there is none."""
+    if engine is not None:
+        from unmix.engines.choice import engine_named
+
+        found: AbstractContextManager[Any] = engine_named(engine, workers=workers, timeout=timeout)
+        return found
+    for option, value in (("--workers", workers), ("--timeout", timeout)):
+        if value is not None:
+            raise InputError(f"{option} is about --engine ray; add that or leave {option} out")
+    return nullcontext(None)
