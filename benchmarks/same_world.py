@@ -9,7 +9,7 @@ rows, the sets and their shares, and nothing else. Each run is kept in results/s
 from measuring import open_runs
 
 from unmix import UnmixClassifier
-from unmix.data.benchmarks import load_benchmark
+from unmix.data.benchmark_files import load_benchmark
 from unmix.learn.methods import METHODS
 from unmix.learn.network_models import HELD_OUT_IMAGES
 from unmix.studies.cell import Cell, draw_cell, run_cell

@@ -20,7 +20,7 @@ import torch
 from measuring import open_runs
 
 from unmix import UnmixClassifier
-from unmix.data.benchmarks import load_benchmark
+from unmix.data.benchmark_files import load_benchmark
 
 ROWS, SEEDS = 16_384, (0, 1, 2)
 KINDS = ("8", "32", "128", "U^m")

@@ -9,15 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unmix.data.benchmarks import (
-    BENCHMARKS,
-    BenchmarkInfo,
-    DataFile,
-    benchmark_info,
-    dataset_folder,
-    is_present,
-    load_benchmark,
-)
+from unmix.data.benchmark_files import dataset_folder, is_present, load_benchmark
+from unmix.data.benchmarks import BENCHMARKS, BenchmarkInfo, DataFile, benchmark_info
 from unmix.errors import InputError
 
 # The table 'Specification of datasets' of the paper.

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from unmix.cli import main
-from unmix.data.benchmarks import load_benchmark
+from unmix.data.benchmark_files import load_benchmark
 from unmix.report import curves
 from unmix.studies.cell import Cell, run_cell
 

@@ -8,16 +8,9 @@ import torch
 
 import reference_counts as literal
 from unmix.core.count_recursion import batches, count_states
-from unmix.core.counts import (
-    class_covariances,
-    count_hessian,
-    count_nll,
-    count_tilts,
-    count_variance,
-    label_shift_counts,
-    refined_counts,
-)
+from unmix.core.counts import count_hessian, count_nll, count_tilts, refined_counts
 from unmix.core.losses import ssc_cross_entropy
+from unmix.core.stated_counts import class_covariances, count_variance, label_shift_counts
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 

@@ -453,7 +453,7 @@ def test_what_files_say_together_is_the_same_to_the_last_bit_with_engines(
     told = []
     for options in ([], ["--engine", "local"], ["--engine", "ray"]):
         if "ray" in options:
-            monkeypatch.setattr("unmix.cli.predict.engine_of", lambda *_: nullcontext(ray_engine))
+            monkeypatch.setattr("unmix.cli.judging.engine_of", lambda *_: nullcontext(ray_engine))
         run = CliRunner().invoke(main, [*command, *options])
         assert run.exit_code == 0, run.stderr
         told.append(run.stdout)
@@ -486,8 +486,9 @@ def test_the_page_about_engines_runs_from_top_to_bottom(
         for k in range(3):
             table_of_folder(folders["spread"], k).to_parquet(tmp_path / name / f"{k}.parquet")
     (tmp_path / "rates.csv").write_text(Path(rates).read_text())
-    for module in ("cli.fit.engine_of", "cli.predict.engine_of", "engines.file_rows.engine_named"):
-        monkeypatch.setattr(f"unmix.{module}", lambda *asked: nullcontext(ray_engine))
+    for command in ("fit", "judging", "predict"):
+        monkeypatch.setattr(f"unmix.cli.{command}.engine_of", lambda *_: nullcontext(ray_engine))
+    monkeypatch.setattr("unmix.engines.file_rows.engine_named", lambda *_: nullcontext(ray_engine))
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[1] / "docs/engines.md").read_text()
 

@@ -9,7 +9,7 @@ import pytest
 from unmix.assess.evaluate import evaluate
 from unmix.assess.judge import judge_logits
 from unmix.core.class_shares import ClassShares
-from unmix.data.benchmarks import is_present, load_benchmark
+from unmix.data.benchmark_files import is_present, load_benchmark
 from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError

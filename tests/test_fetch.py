@@ -18,14 +18,8 @@ import numpy as np
 import pooch
 import pytest
 
-from unmix.data.benchmarks import (
-    Archive,
-    BenchmarkInfo,
-    DataFile,
-    dataset_folder,
-    is_present,
-    load_benchmark,
-)
+from unmix.data.benchmark_files import dataset_folder, is_present, load_benchmark
+from unmix.data.benchmarks import Archive, BenchmarkInfo, DataFile
 from unmix.data.fetch import fetch_benchmark
 from unmix.errors import InputError
 

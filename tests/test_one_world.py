@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from unmix import UnmixClassifier, register_dataset
-from unmix.data.benchmarks import BENCHMARKS, load_benchmark
+from unmix.data.benchmark_files import load_benchmark
+from unmix.data.benchmarks import BENCHMARKS
 from unmix.learn import training, training_rows
 from unmix.learn.models import model_row
 from unmix.learn.network_models import HELD_OUT_IMAGES

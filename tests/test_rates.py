@@ -8,11 +8,12 @@ from scipy.stats import beta
 
 from unmix import UnmixClassifier
 from unmix.core.class_shares import ClassShares
-from unmix.core.counts import count_nll, count_variance
+from unmix.core.counts import count_nll
 from unmix.core.set_effects import set_effect_nll
 from unmix.core.set_risks import CountRisk, SetEffectRisk
 from unmix.core.share_density import set_effect_residuals
 from unmix.core.share_precision import SharePrecision, nearest_counts
+from unmix.core.stated_counts import count_variance
 from unmix.core.transition import Transition
 from unmix.data.priors import Priors
 from unmix.data.rate_names import is_total

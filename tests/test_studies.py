@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from fake_study import fake_result
 from test_structure import HEAVY, loaded_by
 from unmix.cli import main
-from unmix.data.benchmarks import load_benchmark
+from unmix.data.benchmark_files import load_benchmark
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.studies import cell as cell_module

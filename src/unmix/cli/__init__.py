@@ -1,6 +1,6 @@
 """The command line: parse, call, print. Rooms are imported when a command needs them."""
 
-from unmix.cli import export, federated, fit, predict, reproduce, train
+from unmix.cli import export, federated, fit, judging, predict, reproduce, train
 from unmix.cli.group import main
 
-__all__ = ["export", "federated", "fit", "main", "predict", "reproduce", "train"]
+__all__ = ["export", "federated", "fit", "judging", "main", "predict", "reproduce", "train"]

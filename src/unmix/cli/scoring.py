@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unmix.data.tables import Table
     from unmix.learn.estimator import SetClassifier
 
-__all__ = ["ScorePlan", "Scoring", "features_of", "refuse_other_scores"]
+__all__ = ["ScorePlan", "Scoring", "features_of", "refuse_other_scores", "require_features"]
 
 MANIFEST = "manifest.json"
 
@@ -226,3 +226,18 @@ def _beside(kept: Any, scores: pd.DataFrame) -> Any:
     for name in added.column_names:
         kept = kept.append_column(name, added[name])
     return kept.replace_schema_metadata(None)
+
+
+def require_features(clf: SetClassifier, table: Table) -> None:
+    """Refuse a table that lacks a column of the model."""
+    from unmix.data.wording import listed
+
+    if not hasattr(clf.encoder_, "columns"):
+        raise InputError("the model is one of images, and the rows of a file are not")
+    available = table.columns
+    absent = [name for name in clf.encoder_.needed if name not in available]
+    if absent:
+        raise InputError(
+            f"{table.path} lacks {listed(absent)}, which the model needs; it has "
+            f"{listed(available, 10)}: rename or add columns (empty cells are allowed)"
+        )

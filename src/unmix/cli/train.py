@@ -110,7 +110,8 @@ def data(ctx: click.Context, folder: str | None, as_json: bool) -> None:
     """List the benchmark datasets and whether they are here; `unmix data fetch NAME` gets one."""
     if ctx.invoked_subcommand is not None:
         return
-    from unmix.data.benchmarks import BENCHMARKS, dataset_folder, is_present
+    from unmix.data.benchmark_files import dataset_folder, is_present
+    from unmix.data.benchmarks import BENCHMARKS
 
     rows = [
         {

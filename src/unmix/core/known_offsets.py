@@ -32,10 +32,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.counts import class_covariances
 from unmix.core.set_effects import effect_covariance, inside_shares, mean_offsets
 from unmix.core.share_precision import SharePrecision
 from unmix.core.shares import share_by_likelihood
+from unmix.core.stated_counts import class_covariances
 from unmix.core.sums_by_set import class_spread, log_sums
 
 __all__ = ["KnownOffsets", "offsets_by_effect", "offsets_by_prior"]

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
-from unmix.core.counts import class_covariances
 from unmix.core.shares import check_rows
+from unmix.core.stated_counts import class_covariances
 from unmix.core.sums_by_set import (
     binary_tilts,
     class_spread,
@@ -132,7 +132,7 @@ def set_effect_nll(
     formulas may do, gives another function's gradient, and line searches notice.)
 
     K classes: N the matrix sum_i diag(q_i) - q_i q_i', Omega = N P N + N + S with the covariance
-    P of the offsets and S of `unmix.core.counts.class_covariances`.
+    P of the offsets and S of `unmix.core.stated_counts.class_covariances`.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def set_effect_nll(
     tau : float
         Standard deviation of the set effect; 0 for covariate shift.
     variances : float, (m,) or (m, K)
-        Of the stated count, from `unmix.core.counts.count_variance`.
+        Of the stated count, from `unmix.core.stated_counts.count_variance`.
 
     Returns
     -------

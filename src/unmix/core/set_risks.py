@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.counts import count_hessian, count_nll, label_shift_counts
+from unmix.core.counts import count_hessian, count_nll
 from unmix.core.groupings import of_groupings
 from unmix.core.set_effects import (
     best_effect_nll,
@@ -25,6 +25,7 @@ from unmix.core.set_effects import (
     total_variances,
 )
 from unmix.core.share_precision import SharePrecision, precision_by_counts
+from unmix.core.stated_counts import label_shift_counts
 from unmix.core.transition import Transition, check_logits
 from unmix.errors import InputError
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.counts import class_covariances
 from unmix.core.set_effects import fit_tau, independent, inside_shares, total_variances
 from unmix.core.shares import check_rows, share_by_likelihood
+from unmix.core.stated_counts import class_covariances
 from unmix.core.sums_by_set import class_spread, log_sums
 from unmix.errors import InputError
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.counts import count_variance
+from unmix.core.stated_counts import count_variance
 from unmix.errors import InputError
 
 __all__ = ["SharePrecision", "nearest_counts", "precision_by_counts", "stored_numbers"]
@@ -103,7 +103,7 @@ class SharePrecision:
         return self.errors if self.errors.any() else None
 
     def count_variances(self, rows: npt.ArrayLike, shares: npt.ArrayLike) -> FloatArray:
-        """Return the variance of each stated count, see `unmix.core.counts.count_variance`.
+        """Return the variance of each stated count, see `unmix.core.stated_counts.count_variance`.
 
         Parameters
         ----------

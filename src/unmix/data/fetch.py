@@ -21,14 +21,8 @@ import requests
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from unmix.data.benchmarks import (
-    DATA_VARIABLE,
-    Archive,
-    BenchmarkInfo,
-    DataFile,
-    benchmark_info,
-    dataset_folder,
-)
+from unmix.data.benchmark_files import DATA_VARIABLE, dataset_folder
+from unmix.data.benchmarks import Archive, BenchmarkInfo, DataFile, benchmark_info
 from unmix.errors import InputError
 
 __all__ = ["fetch_benchmark"]
@@ -50,7 +44,7 @@ def fetch_benchmark(
     name
         A name of `unmix.data.benchmarks.BENCHMARKS`, or a row of your own.
     folder
-        As in `unmix.data.benchmarks.dataset_folder`.
+        As in `unmix.data.benchmark_files.dataset_folder`.
     progress
         Whether to draw a progress bar; it is drawn only if standard error is a terminal.
 

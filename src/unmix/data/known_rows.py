@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from unmix.core.class_shares import ClassShares
 from unmix.core.share_precision import SharePrecision
-from unmix.data.priors import Priors
 from unmix.data.wording import quoted
 from unmix.errors import InputError
+
+if TYPE_CHECKING:
+    from unmix.data.priors import Priors
 
 __all__ = ["KnownRows", "label_codes", "labels_as_sets", "remaining_shares"]
 
@@ -147,6 +149,8 @@ def labels_as_sets(labels: Any) -> tuple[Priors, Array]:
     """Take labels as sets of one class each: return their priors, and the set of each row."""
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import column_or_1d
+
+    from unmix.data.priors import Priors
 
     values = column_or_1d(labels, warn=True)
     check_classification_targets(values)

@@ -18,7 +18,8 @@ from torch import nn
 
 from unmix.assess.effective_labels import worth_in_labels
 from unmix.assess.labeled import test_error
-from unmix.data.benchmarks import BENCHMARKS, Benchmark, load_benchmark
+from unmix.data.benchmark_files import Benchmark, load_benchmark
+from unmix.data.benchmarks import BENCHMARKS
 from unmix.data.draw import SetSizes, draw_sets, labeled_sets
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError

@@ -25,10 +25,11 @@ CODE = {
         "row_losses",
         "set_risks",
         "share_precision",
+        "stated_counts",
         "sums_by_set",
         "transition",
     ),
-    "data": ("batching", "benchmarks", "draw", "formats", "sets"),
+    "data": ("batching", "benchmark_files", "benchmarks", "draw", "formats", "sets"),
     "learn": (
         "augment",
         "fast_ops",

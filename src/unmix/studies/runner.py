@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from unmix.data.benchmarks import dataset_folder, is_present
+from unmix.data.benchmark_files import dataset_folder, is_present
 from unmix.errors import InputError
 from unmix.plugins import loaded_files
 from unmix.progress import Progress
