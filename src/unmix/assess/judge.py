@@ -23,6 +23,7 @@ from unmix.assess.histograms import ClassHistograms, class_histograms
 from unmix.assess.model_based import ModelBased, model_based
 from unmix.assess.sentences import rates_hold, summarise
 from unmix.core.assumptions import Assumption, shares_of_rows
+from unmix.core.class_shares import as_stated
 from unmix.core.sums_by_set import row_copies
 from unmix.data.grouped_priors import GroupedPriors
 from unmix.data.known_rows import label_codes
@@ -193,8 +194,8 @@ def _evaluate(
     # Probabilities hold as they were learned, at no target prior.
     shares = assumption.set_shares(at_base, set_index, len(used), base)
     calibration = tuple(
-        replace(entry, mean_share=_frozen(share[1] if len(share) == 2 else share))
-        for entry, share in zip(result.calibration, shares, strict=True)
+        replace(entry, mean_share=_frozen(share))
+        for entry, share in zip(result.calibration, as_stated(shares), strict=True)
     )
     return replace(result, calibration=calibration)
 
@@ -398,8 +399,7 @@ def _class_gains(clf: SetClassifier) -> tuple[Gain, ...]:
 
 def _target(clf: SetClassifier) -> Any:
     """Return the target prior: a float for two classes, else (K,)."""
-    target = clf.target_prior_
-    return float(target[1]) if len(target) == 2 else target
+    return as_stated(clf.target_prior_)
 
 
 def _frozen(share: Any) -> Share:

@@ -114,6 +114,7 @@ def predict(
     """
     from unmix.assess.drift import DriftCount
     from unmix.assess.estimates import plain
+    from unmix.core.class_shares import as_stated
     from unmix.data.tables import open_table, require_column
     from unmix.files import atomic_folder
     from unmix.learn.estimator import SetClassifier
@@ -179,7 +180,7 @@ def predict(
         record = {
             "rows": written,
             "output": output,
-            "target_prior": plain(target[1] if len(target) == 2 else target),
+            "target_prior": plain(as_stated(target)),
             "unseen": {name: count for name, (count, _) in unseen.items()},
             "drift": None if found is None else plain(found.to_dict()),
         }

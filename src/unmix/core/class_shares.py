@@ -23,18 +23,22 @@ if TYPE_CHECKING:
 __all__ = [
     "ClassShares",
     "ShareProblem",
+    "as_stated",
     "check_errors",
     "check_identifiable",
     "check_prior",
     "error_problems",
     "nearest_in_simplex",
+    "num_logits",
     "share_problems",
     "share_rank",
+    "sums_to_one",
 ]
 
 FloatArray = npt.NDArray[np.float64]
 
 SUM_TOLERANCE = 0.005  # shares rounded to two or three digits still add up to 1
+LEAST_SHARE = 1e-12  # where shares must have log-odds, these stay finite
 ABOVE_ONE = 1 + 1e-9  # a computed 1.0000000000000002 is 1
 SAME = 1e-6  # shares closer than this tell nothing apart: nobody knows a share so well
 
@@ -190,6 +194,27 @@ class ClassShares(NDArrayOperatorsMixin):
         return f"ClassShares({np.array2string(self.as_given, threshold=20)})"
 
 
+def num_logits(num_classes: int) -> int:
+    """Return how many logits a row has: for two classes one, that of the positives."""
+    return 1 if num_classes == 2 else num_classes
+
+
+def as_stated(shares: Any) -> Any:
+    """Return shares (..., K) as people state them: of the positives (...) if there are two classes.
+
+    Examples
+    --------
+    >>> as_stated(np.array([[0.25, 0.75], [0.5, 0.5]]))
+    array([0.75, 0.5 ])
+    """
+    return shares[..., 1] if num_logits(shares.shape[-1]) == 1 else shares
+
+
+def sums_to_one(sums: FloatArray) -> npt.NDArray[np.bool_]:
+    """Say of sums of shares whether they are 1 as far as rounding goes."""
+    return np.asarray(abs(sums - 1) <= SUM_TOLERANCE + 1e-9)
+
+
 def share_problems(
     values: FloatArray, names: Sequence[Hashable] | None = None, source: str = "set_priors"
 ) -> list[ShareProblem]:
@@ -221,7 +246,7 @@ def share_problems(
         found.append(_problem(above, shares, "{} is above 1", cure, names, source))
     if values.ndim == 2 and not found:
         sums = shares.sum(axis=1, keepdims=True)
-        far = abs(sums - 1) > SUM_TOLERANCE + 1e-9
+        far = ~sums_to_one(sums)
         if far.any():
             what = "the shares of the classes sum to {}, not to 1"
             cure = "correct them or add the missing class"
@@ -317,7 +342,7 @@ def check_identifiable(
     if rank >= (least_rank or classes):
         return
     if rank == 1:
-        shares = matrix[0, 1:] if classes == 2 else matrix[0]
+        shares = np.atleast_1d(as_stated(matrix[0]))
         same = ", ".join(f"{share:g}" for share in shares)
         raise IdentifiabilityError(
             f"all {len(matrix)} sets{of} have the same prior ({same}), so sets say nothing about "

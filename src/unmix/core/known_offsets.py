@@ -32,6 +32,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from unmix.core.class_shares import LEAST_SHARE
 from unmix.core.set_effects import effect_covariance, inside_shares, mean_offsets
 from unmix.core.share_precision import SharePrecision
 from unmix.core.shares import share_by_likelihood
@@ -45,7 +46,6 @@ IntArray = npt.NDArray[np.int64]
 MeanAndSlope = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 LEAST_INFORMATION = 1e-6  # of rows about an offset, and 1 / this is the most of a set effect
-LEAST_SHARE = 1e-12
 STEPS, MOST_STEP, SMALL_STEP = 50, 2.0, 1e-8
 
 

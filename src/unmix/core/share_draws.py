@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, ndtri
 
-from unmix.core.class_shares import nearest_in_simplex
+from unmix.core.class_shares import LEAST_SHARE, nearest_in_simplex
 from unmix.core.known_offsets import KnownOffsets
 from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.core.shares import (
@@ -48,7 +48,6 @@ ROUNDS = 20  # each by one fit: those resampled in turn
 STRATA = 25  # draws in a round; the effects of a set lie in so many equally likely strata
 NUM_DRAWS = ROUNDS * STRATA
 BLOCK = 4096  # groups at once, which bounds the memory
-LEAST_SHARE = 1e-12  # log-odds stay finite
 
 # (which fit, which sets (s,), standard normals (d, s) or (d, s, K)) -> what these sets add to the
 # logits of their rows, of the shape of the normals

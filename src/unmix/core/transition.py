@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.class_shares import ClassShares, check_identifiable, check_prior
+from unmix.core.class_shares import ClassShares, as_stated, check_identifiable, check_prior
 from unmix.core.share_precision import SharePrecision
 from unmix.errors import InputError
 
@@ -238,7 +238,8 @@ class Transition:
     @property
     def set_priors(self) -> Tensor:
         """Set priors as people write them: shares of positives (m,), or of each class (m, K)."""
-        return self.prior_matrix[:, 1] if self.binary else self.prior_matrix
+        stated: Tensor = as_stated(self.prior_matrix)
+        return stated
 
     @property
     def target_prior(self) -> float | list[float]:

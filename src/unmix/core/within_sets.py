@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from unmix.core.class_shares import LEAST_SHARE
 from unmix.core.joint_offsets import add_joint_offsets
 from unmix.core.set_effects import mean_offsets
 from unmix.core.sums_by_set import log_sums, row_copies, set_sums
@@ -30,8 +31,6 @@ __all__ = ["explained_share", "tempered_logits"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
-
-LEAST_SHARE = 1e-12  # log-odds stay finite
 
 
 def explained_share(gain: float, error: float, threshold: float, num_classes: int = 2) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from unmix.core.class_shares import SUM_TOLERANCE, share_problems
+from unmix.core.class_shares import share_problems, sums_to_one
 from unmix.data.rate_cells import Cells, ambiguous_thousands, read_cells
 from unmix.data.rate_names import per_how_many, role_of, says_percent, unit_of
 from unmix.data.rate_statement import RateStatement
@@ -354,7 +354,7 @@ def adds_up(table: RateTable, names: Sequence[str], *, mostly: bool = False) -> 
     if mostly and len(values) and (values >= 0).all():
         sums = values.sum(axis=1)
         for total in (1.0, 100.0):
-            close = abs(sums / total - 1) <= SUM_TOLERANCE + 1e-9
+            close = sums_to_one(sums / total)
             if (values <= total).all() and close.mean() >= 0.5:
                 return True
     return len(names) > 1 and (sums_to(values, 1.0) or sums_to(values, 100.0))
@@ -364,7 +364,7 @@ def sums_to(values: FloatArray, total: float) -> bool:
     """Say whether rows of shares (m, K) sum to 1 or to 100, as far as rounding goes."""
     if not len(values) or (values < 0).any():
         return False
-    return bool((abs(values.sum(axis=1) / total - 1) <= SUM_TOLERANCE + 1e-9).all())
+    return bool(sums_to_one(values.sum(axis=1) / total).all())
 
 
 def complete(table: RateTable, names: Sequence[str]) -> FloatArray:

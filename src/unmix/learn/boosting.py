@@ -16,7 +16,7 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 
-from unmix.core.class_shares import ClassShares, check_errors
+from unmix.core.class_shares import ClassShares, check_errors, num_logits
 from unmix.core.risks import MeanLoss
 from unmix.core.row_losses import set_log_loss
 from unmix.core.transition import Transition
@@ -445,7 +445,7 @@ def _load(
     facts: dict[str, Any], weights: bytes, base_prior: Array, priors: ClassShares
 ) -> BoostingFit:
     """Build a fit again from a saved model."""
-    outputs = 1 if len(base_prior) == 2 else len(base_prior)
+    outputs = num_logits(len(base_prior))
     base = numbers(facts, "base_logits", () if outputs == 1 else (outputs,))
     num_features, num_rounds = index(facts["num_features"]), index(facts["num_rounds"])
     # Column numbers are written out: no more of them than the encoder has, which were read.

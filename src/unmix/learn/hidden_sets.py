@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit, ndtr, stdtrit
 
-from unmix.core.class_shares import ClassShares
+from unmix.core.class_shares import ClassShares, as_stated
 from unmix.core.set_effects import inside_shares
 from unmix.core.share_density import ShareResiduals, baseline_residuals, log_ratios
 from unmix.core.within_sets import explained_share
@@ -112,8 +112,8 @@ class HiddenSets(ABC):
     def square_error(self, shares: Array) -> float:
         """Return the squared error of predicted shares, summed over rows."""
         # Two classes have one share each: the other is its complement, not a second error.
-        columns = slice(1, 2) if self.truth.shape[1] == 2 else slice(None)
-        return float(self.rows @ ((shares - self.truth)[:, columns] ** 2).sum(axis=1))
+        squares = as_stated(shares - self.truth) ** 2
+        return float(self.rows @ squares.reshape(len(squares), -1).sum(axis=1))
 
 
 def set_folds(
@@ -168,8 +168,7 @@ def _error_variances(set_priors: ClassShares, sizes: Array, number: Array, hidde
     precision, shares = set_priors.precision, set_priors.matrix
     if precision is None or precision.standard_errors is None:
         return 0.0
-    shares = shares[:, 1] if shares.shape[1] == 2 else shares
-    own = precision.error_variances(sizes, shares)[hidden]
+    own = precision.error_variances(sizes, as_stated(shares))[hidden]
     if own.ndim == 1:
         return np.bincount(number[hidden], own)
     return np.stack([np.bincount(number[hidden], of_class) for of_class in own.T], axis=1)

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, softmax
 
+from unmix.core.class_shares import num_logits
 from unmix.core.risks import MeanLoss, Risk, proportion_risk
 from unmix.core.set_risks import SetRisk
 from unmix.core.sums_by_set import row_copies, set_sums
@@ -299,8 +300,7 @@ class RowsHere:
 
     def _logits(self) -> int:
         """Return the logits of each row."""
-        classes = self._sets.set_priors.num_classes
-        return 1 if classes == 2 else int(classes)
+        return num_logits(self._sets.set_priors.num_classes)
 
     def _rows(self) -> Iterator[tuple[Rows, IntArray]]:
         """Go through all rows, in blocks where these are on disk or the criterion allows it."""

@@ -17,7 +17,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import nn
 
-from unmix.core.class_shares import ClassShares, check_errors, check_prior
+from unmix.core.class_shares import ClassShares, as_stated, check_errors, check_prior, num_logits
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
@@ -71,8 +71,8 @@ class NetworkFit:
         """The rows it takes and the logits it gives; a module of the user's does not tell."""
         if not self.options:
             return None
-        outputs = len(self.options["prior"])
-        return tuple(self.options["row_shape"]), 1 if outputs == 2 else outputs
+        outputs = num_logits(len(self.options["prior"]))
+        return tuple(self.options["row_shape"]), outputs
 
     def logits(self, x: Array) -> Array:
         """Return logits, (n,) or (n, K)."""
@@ -177,9 +177,10 @@ def _build(
 def _built(options: dict[str, Any], *, seed: int) -> nn.Module:
     """Build a network by what was written down about it."""
     prior = np.array(options["prior"], dtype=float)
-    start = prior[1] if len(prior) == 2 else prior
     name = options.get("name", WITH_HIDDEN[0])  # folders of 0.1 know no other
-    return build_model(name, options["row_shape"], start, seed=seed, **options.get("network", {}))
+    return build_model(
+        name, options["row_shape"], as_stated(prior), seed=seed, **options.get("network", {})
+    )
 
 
 def _recipe(

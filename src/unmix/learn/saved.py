@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 from safetensors import SafetensorError
 
-from unmix.core.class_shares import ClassShares
+from unmix.core.class_shares import ClassShares, num_logits
 from unmix.data.priors import Priors
 from unmix.data.wording import listed
 from unmix.errors import InputError
@@ -389,7 +389,7 @@ def _check_form(form: Form | None, clf: SetClassifier, row: Model) -> None:
         row_shape, num_features = (len(names),), len(encoder.columns)
         if len(set(encoder.columns)) < num_features:
             raise ValueError("a column of the encoder is there twice")
-    outputs = 1 if len(clf.classes_) == 2 else len(clf.classes_)
+    outputs = num_logits(len(clf.classes_))
     if form is not None and form != (row_shape, outputs):
         raise ValueError(f"the weights are for rows {form[0]} and {form[1]} outputs")
     if clf.n_features_in_ != num_features:
