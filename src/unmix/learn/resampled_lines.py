@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from unmix.core.row_losses import CrossEntropyRows
 from unmix.data.sets import UnlabeledSets
-from unmix.learn.sums import blocks, rows_of_block
-from unmix.learn.threads import one_thread
+from unmix.learn.sums import blocks, one_thread, rows_of_block
 
 __all__ = ["steps_to_resamples"]
 
