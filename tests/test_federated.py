@@ -21,7 +21,7 @@ from unmix.federated.party_sets import PartySets, fit_party_sets
 from unmix.federated.replies import Conversation
 from unmix.federated.score_cells import EDGES, cell_counts_of_sets
 from unmix.federated.sum_noise import SumNoise, epsilon_of
-from unmix.federated.together import fit_together, rows_of_counts, score_counts
+from unmix.federated.together import fit_together, rows_of_counts
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.estimator import SetClassifier
 from unmix.learn.linear import fit_linear
@@ -144,12 +144,25 @@ def test_held_out_sets_choose_as_in_one_place():
         assert fit.classifier.gains_[name].z == pytest.approx(gain.z, abs=1e-3)
 
 
+class Watched(PartiesHere):
+    """Remembers every reply."""
+
+    def __init__(self, parties):
+        super().__init__(parties)
+        self.replies = []
+
+    def exchange(self, outgoing, timeout):
+        came = super().exchange(outgoing, timeout)
+        self.replies += [Message.from_bytes(data) for _, data in came]
+        return came
+
+
 @pytest.fixture(scope="module")
 def judged():
     """A fit with rows held out, and the scores of these rows in one place."""
     parties, _ = hospitals(rows=400, least_cell=1)
-    conversation = Conversation(PartiesHere(parties))
-    fit = fit_together(conversation, method="ssc", l2=1e-3, resamples=2)
+    transport = Watched(parties)
+    fit = fit_together(Conversation(transport), method="ssc", l2=1e-3, resamples=2)
     clf, held = fit.classifier, {"frame": [], "sets": []}
     for party in parties:
         out = party._use == 2
@@ -157,15 +170,13 @@ def judged():
         held["sets"].append(np.asarray(party.sets)[out])
     logits = clf.logits_at(pd.concat(held["frame"], ignore_index=True), clf.target_prior_)
     index = np.array([clf.set_ids_.index(name) for name in np.concatenate(held["sets"])])
-    return fit, logits, index, parties
+    return fit, logits, index, transport.replies
 
 
 def test_counts_of_parties_are_the_counts_of_all_rows(judged):
-    fit, logits, index, parties = judged
-    conversation = Conversation(PartiesHere(parties))
-    sets = PartySets.of(conversation, fit.agreement, fit.classifier.target_prior_)
-    ours = score_counts(fit.classifier, sets)
-    theirs = cell_counts_of_sets(logits, index, sets.num_sets, 1)
+    fit, logits, index, replies = judged
+    ours = np.concatenate([reply.arrays["cells"] for reply in replies if reply.kind == "cells"])
+    theirs = cell_counts_of_sets(logits, index, len(fit.agreement.set_ids), 1)
     np.testing.assert_array_equal(ours, theirs)
     # So that whatever is computed from them is the same to the last bit.
     at_base, rows = rows_of_counts(fit.classifier, theirs)
@@ -199,19 +210,6 @@ def test_thin_cells_are_counted_in_a_neighbour_and_never_beyond_the_decision():
     assert few.sum() == 32
     assert few[decision:].sum() == 0  # two rows on the other side are not told apart
     assert cell_counts_of_sets(np.ones(4), np.zeros(4, int), 1, 5).sum() == 0
-
-
-class Watched(PartiesHere):
-    """Remembers every reply."""
-
-    def __init__(self, parties):
-        super().__init__(parties)
-        self.replies = []
-
-    def exchange(self, outgoing, timeout):
-        came = super().exchange(outgoing, timeout)
-        self.replies += [Message.from_bytes(data) for _, data in came]
-        return came
 
 
 def test_no_reply_grows_with_the_rows():
@@ -321,10 +319,63 @@ def test_a_party_tells_of_no_set_with_few_rows():
     assert reply.kind == REFUSAL
 
 
+def asked_for_sums(party, uses, sets):
+    """Return the reply of a party to a question for sums over some of its rows."""
+    text = {"about": "losses", "method": "ssc", "num_rows": 100, "sets": sets, "rows": uses}
+    point = np.zeros(1 + len(party._rows.x[0]))
+    arrays = {"shares": np.array([[0.8, 0.2], [0.3, 0.7]]), "sizes": np.array([50, 50])}
+    arrays |= {"counted": np.full(2, -1.0), "errors": np.zeros(2), "target": np.array([0.5, 0.5])}
+    asked = Message("sums", 5, party.name, text, arrays | {"point": point})
+    return Message.from_bytes(party.reply(asked.to_bytes()))
+
+
+def test_no_two_replies_differ_by_a_few_rows():
+    parties, _ = hospitals(rows=100)
+    sets_of(parties, held_out=0.2)
+    party = parties[0]
+    # 80 rows of a set are for training, and 16 of them are checked: too few to be told apart.
+    assert asked_for_sums(party, "kept", [1, 2]).kind == "sums"
+    assert asked_for_sums(party, "fitted", [1, 2]).kind == "sums"
+    for uses, sets, words in (
+        ("checked", [1], "16 rows"),
+        ("fitted", [1], "16 rows"),
+        ("fitted", [1, 1, 1], "16 rows"),
+        ("judged", [1, 2], "no sum"),
+        ("rows", [1, 2], "no sum"),
+    ):
+        reply = asked_for_sums(party, uses, sets)
+        assert reply.kind == REFUSAL
+        assert words in reply.text["reason"]
+    again = Message("table", 6, party.name, {"held_out": 0.01, "seed": 1})
+    assert "told once" in Message.from_bytes(party.reply(again.to_bytes())).text["reason"]
+    cells = Message("cells", 7, party.name, {"shift": 0.0}, {"point": np.zeros(6)})
+    assert Message.from_bytes(party.reply(cells.to_bytes())).kind == "cells"
+    assert "counted once" in Message.from_bytes(party.reply(cells.to_bytes())).text["reason"]
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 1e6])
+def test_a_fit_by_noisy_sums_is_near_that_without_noise(epsilon):
+    rng = np.random.default_rng(0)
+    parties, table = hospitals(rows=2_000)
+    noisy, _ = hospitals(rows=2_000)
+    for party in noisy:
+        party.noise = SumNoise(epsilon, norm=8.0, rng=rng)
+    exact = fit_party_sets(sets_of(parties), Setup("linear", "ssc", l2=1e-4)).fit
+    fit = fit_together(Conversation(PartiesHere(noisy)), method="ssc", l2=1e-4, held_out=0.0)
+    assert fit.agreement.noise["answers"] == 20
+    x = fit.classifier.encoder_.matrix(table.drop(columns=["ward", "y"]))
+    ours = x @ fit.classifier.learner_.fit.weights
+    correlation = np.corrcoef(ours, x @ exact.weights)[0, 1]
+    assert correlation > (0.98 if epsilon == 8 else 0.9995)
+    if epsilon > 8:
+        assert ours.std() == pytest.approx((x @ exact.weights).std(), rel=0.05)
+
+
 def test_columns_that_differ_between_parties_are_told():
     parties, _ = hospitals()
     parties[0].frame = parties[0].frame.assign(extra=1.0)
     assert sets_of(parties).asked.agreement.left_out == ["extra"]
+    parties, _ = hospitals()
     parties[1].frame = parties[1].frame.assign(age="old")
     with pytest.raises(InputError, match="'age' holds numbers at party 'hospital 2' and text"):
         sets_of(parties)

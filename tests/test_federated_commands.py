@@ -28,7 +28,8 @@ def refused(*args):
     result = run(*args, code=2)
     assert result.stdout == "" or all("sets; " in line for line in result.stdout.splitlines())
     (line,) = (line for line in result.stderr.splitlines() if line.startswith("unmix: "))
-    assert not any(path.name.startswith((".model", "model")) for path in Path.cwd().iterdir())
+    written = args[args.index("-o") + 1] if "-o" in args else "model"
+    assert not any(written in path.name for path in Path.cwd().iterdir())
     return line
 
 
@@ -129,7 +130,23 @@ def test_a_dry_run_shows_all_kinds_of_replies_and_no_row():
 
 def test_a_dry_run_says_what_noise_buys():
     shown = run(*JOIN, "--dry-run", "--epsilon", "3").stdout
-    assert "at most 40 are told, and together they keep a row secret up to epsilon 3" in shown
+    assert "at most 20 are told, and together they keep a row secret up to epsilon 3" in shown
+
+
+def test_a_fit_with_noise_asks_for_no_more_sums_than_it_was_made_for():
+    told = json.loads(
+        run("try", *HOSPITALS, "--sets", "ward", *HERE, "--epsilon", "8", "--json").stdout
+    )
+    assert told["told"]["sums"]["replies"] == 3 * 20
+    assert "shares" not in told["told"]  # nothing is left to choose by
+    clf = UnmixClassifier.load("model")
+    scores = clf.predict_proba(pd.read_csv("hospital 1/rows.csv").drop(columns="ward"))[:, 1]
+    assert np.isfinite(scores).all()
+    line = refused(
+        *("try", *HOSPITALS, "--sets", "ward", *HERE[:-4], "-o", "other"),
+        *("--epsilon", "8", "--method", "set-effects"),
+    )
+    assert "goes with two classes and method ssc" in line
 
 
 @pytest.mark.parametrize(

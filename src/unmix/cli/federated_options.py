@@ -59,9 +59,9 @@ _PARTY = (
     click.option(
         "--answers",
         type=click.IntRange(1, 10_000),
-        default=40,
+        default=20,
         show_default=True,
-        help="With --epsilon: sums of gradients that are told.",
+        help="With --epsilon: sums of gradients that are told, and so steps of the fit.",
     ),
 )
 _FIT = (

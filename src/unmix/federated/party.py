@@ -47,6 +47,8 @@ USES = {
     "judged": (JUDGED,),
 }
 """Rows that a question may be about."""
+SUMMED = {"kept": ("kept",), "fitted": ("checked", "fitted"), "checked": ("fitted", "checked")}
+"""Uses of rows that sums are told over, and what must be enough rows for it."""
 RATE = -1.0  # in the place of infinitely many rows counted: the rate of a population
 
 
@@ -86,6 +88,8 @@ class Party:
     _use: npt.NDArray[np.int64] | None = None
     """What each row is for, by its place in `USES`."""
     _rows: UnlabeledSets | None = None
+    _counted: bool = False
+    """Whether scores were told."""
     _drawn: tuple[tuple[str, tuple[int, ...]], UnlabeledSets] | None = None
 
     def __post_init__(self) -> None:
@@ -131,6 +135,8 @@ class Party:
 
     def table(self, asked: Message) -> Message:
         """Tell the columns, the sets with their rows and shares, and sums for standardisation."""
+        if self._use is not None:
+            raise InputError("a table is told once: two drawn otherwise could differ by a row")
         share, seed = float(asked.text["held_out"]), int(asked.text["seed"])
         out = np.zeros(len(self.frame), dtype=bool)
         if share:
@@ -178,9 +184,14 @@ class Party:
         """Tell sums of a loss and its gradient over the rows of training, or offsets of sets."""
         text, arrays = asked.text, asked.arrays
         chosen = tuple(int(j) for j in text["sets"])
-        rows = self._rows_for(str(text["rows"]), chosen)
-        if len(rows) < self.least_rows:
-            raise InputError(f"a sum over {len(rows)} rows is not told")
+        uses = str(text["rows"])
+        if uses not in SUMMED:
+            raise InputError(f"no sum is told over the rows that are {quoted(uses)}")
+        # Whoever knows the sums over two of these knows that over the rows between them.
+        few = min(self._num_rows(name, chosen) for name in SUMMED[uses])
+        if few < self.least_rows:
+            raise InputError(f"a sum over {few} rows is not told")
+        rows = self._rows_for(uses, chosen)
         question = Question(
             text["about"],
             text["method"],
@@ -217,9 +228,12 @@ class Party:
         return asked.reply(**told)
 
     def cells(self, asked: Message) -> Message:
-        """Tell how many rows of each set, held out or all, fall into each cell of the scores."""
+        """Tell how many held-out rows of each set fall into each cell of the scores."""
         encoded, use = self._encoded()
-        chosen = np.isin(use, USES[str(asked.text["rows"])])
+        if self._counted:
+            raise InputError("scores are counted once: two counts could differ by a row")
+        self._counted = True
+        chosen = np.isin(use, USES["judged"])
         logits = _logits(encoded.x[chosen], asked.arrays["point"]) + float(asked.text["shift"])
         if logits.ndim != 1:
             raise InputError("scores are counted for two classes only")
@@ -243,6 +257,12 @@ class Party:
         if self._rows is None or self._use is None:
             raise InputError("rows are told of after the encoder was agreed on")
         return self._rows, self._use
+
+    def _num_rows(self, uses: str, chosen: tuple[int, ...]) -> int:
+        """Return how many rows of some sets are for a use."""
+        _, use = self._encoded()
+        sizes = set_rows(self.set_index[np.isin(use, USES[uses])], self.num_sets)
+        return int(sizes[np.unique(np.array(chosen, dtype=np.int64))].sum())
 
     def _rows_for(self, uses: str, chosen: tuple[int, ...]) -> UnlabeledSets:
         """Return the rows of some sets for a use; a set that is named twice is two sets."""

@@ -18,12 +18,13 @@ import numpy.typing as npt
 from unmix.errors import InputError
 from unmix.learn.sums import Question
 
-__all__ = ["SumNoise", "epsilon_of"]
+__all__ = ["NEEDS", "SumNoise", "epsilon_of"]
 
 FloatArray = npt.NDArray[np.float64]
 
 DELTA = 1e-5
-ANSWERS = 40  # sums of gradients that a fit with noise asks for
+ANSWERS = 20  # sums of gradients that a fit with noise asks for
+NEEDS = "noise hides rows in sums over rows: it goes with two classes and method ssc"
 
 
 @dataclass(eq=False)
@@ -84,9 +85,7 @@ class SumNoise:
     def added(self, found: FloatArray, question: Question) -> FloatArray:
         """Return a sum of gradients with noise; its value, of which nothing bounds a row, is 0."""
         if question.about != "losses" or question.set_priors.num_classes != 2:
-            raise InputError(
-                "noise hides rows in sums over rows: it goes with two classes and method ssc"
-            )
+            raise InputError(NEEDS)
         if self.told == self.answers:
             raise InputError(f"all {self.answers} sums that the noise was made for are told")
         self.told += 1

@@ -21,6 +21,7 @@ from unmix.data.priors import Priors
 from unmix.data.wording import listed
 from unmix.errors import IdentifiabilityError
 from unmix.federated.agreement import Agreement, agree
+from unmix.federated.noisy_descent import fit_noisy_sums
 from unmix.federated.party import LEAST_ROWS
 from unmix.federated.party_sets import (
     PartyFold,
@@ -113,10 +114,13 @@ def fit_together(
     if target_prior is not None:
         target = check_prior(target_prior, agreement.shares.num_classes)
     sets = PartySets.of(conversation, agreement, target)
-    setup, found = _chosen(sets, method, l2, seed, told)
-    told(f"fitting {setup.method} with l2 = {setup.l2:g}")
-    learner = fit_party_sets(sets, setup)
-    learner = _with_resamples(sets, learner, resamples, told)
+    if agreement.noise is not None:
+        learner, found = _by_noisy_sums(sets, method, l2, seed, told), HeldOutSets()
+    else:
+        setup, found = _chosen(sets, method, l2, seed, told)
+        told(f"fitting {setup.method} with l2 = {setup.l2:g}")
+        learner = fit_party_sets(sets, setup)
+        learner = _with_resamples(sets, learner, resamples, told)
     clf = _classifier(
         sets,
         learner,
@@ -126,6 +130,18 @@ def fit_together(
     told("counting scores")
     judgement = _judged(clf, sets, held_out=held_out > 0)
     return FederatedFit(clf, judgement, agreement, conversation.rounds)
+
+
+def _by_noisy_sums(
+    sets: PartySets, method: str, l2: float | None, seed: int, told: Told
+) -> Learner:
+    """Fit by as many noisy sums as the parties tell; nothing is left of them to choose by."""
+    by_rows = (row for row in METHODS.values() if row.in_auto and row.holds_rows_out)
+    row = next(by_rows) if method == AUTO else method_named(method)
+    strength = row.strengths[len(row.strengths) // 2] if l2 is None else l2
+    answers = sets.asked.agreement.noise["answers"]  # type: ignore[index]
+    told(f"fitting {row.name} with l2 = {strength:g} by {answers} sums with noise")
+    return fit_noisy_sums(sets, Setup(MODEL, row.name, l2=strength, seed=seed), answers)
 
 
 def _chosen(
@@ -257,7 +273,7 @@ def score_counts(clf: SetClassifier, sets: PartySets) -> IntArray:
     judged = agreement.sizes["judged"]
     most = float(judged.max())
     forms = [{"cells": Field((int(m), NUM_CELLS), "int64", 0, most)} for m in numbers]
-    text = {"rows": "judged", "shift": shift}
+    text = {"shift": shift}
     arrays = {"point": point_of(clf.learner_.fit)}
     replies = conversation.ask("cells", text, arrays, forms)
     counts = np.concatenate([reply.arrays["cells"] for reply in replies])

@@ -159,7 +159,7 @@ def what_leaves(party: Party) -> WhatLeaves:
         point = -STEP * slope / max(float(np.sqrt(slope @ slope)), 1e-300)
     base = np.asarray(target)
     shown = ask("shares", {"sets": of_all["sets"], "method": "ssc"}, point=point, base=base)
-    cells = ask("cells", {"rows": "judged", "shift": 0.0}, point=point)
+    cells = ask("cells", {"shift": 0.0}, point=point)
     return WhatLeaves(table, sums, shown, cells, list(encoder.feature_names), party)
 
 
