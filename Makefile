@@ -49,5 +49,17 @@ dist: .venv/test-ready
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@ .venv/demo-ready
 
+# Flower for the tests of federated fits, in an environment of its own: it holds back rich, FastAPI
+# and protobuf for all beside it. What it does not hold back it takes from .venv.
+.venv-federated: pyproject.toml | .venv/test-ready
+	rm -rf $@
+	$(BIN)/python -m venv $@
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> $$($@/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/beside.pth
+	$(BIN)/python -c "import tomllib; extras = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+		print(*extras['optional-dependencies']['federated'], sep='\n')" > $@/wanted.txt
+	$@/bin/python -m pip install --quiet --requirement $@/wanted.txt || { rm -rf $@; exit 1; }
+	touch $@
+
 clean:
-	rm -rf .venv demo docs/site dist
+	rm -rf .venv .venv-federated demo docs/site dist

@@ -20,6 +20,7 @@ from unmix.federated.parties_here import PartiesHere
 from unmix.federated.party_sets import PartySets, fit_party_sets
 from unmix.federated.replies import Conversation
 from unmix.federated.sum_noise import SumNoise
+from unmix.federated.together import fit_together
 from unmix.learn.linear import fit_linear
 from unmix.learn.models import Setup
 
@@ -38,6 +39,7 @@ class Watched(PartiesHere):
 
     def exchange(self, outgoing, timeout):
         asked = Message.from_bytes(next(iter(outgoing.values())))
+        # Only the fit itself asks for losses here.
         if asked.kind == "sums" and asked.text["about"] == "losses":
             self.points.append(asked.arrays["point"])
         came = super().exchange(outgoing, timeout)
@@ -45,15 +47,23 @@ class Watched(PartiesHere):
         return came
 
 
-def by_sums(digits, noise=None):
+def by_sums(digits):
     """Fit as `unmix federated` does; return the fit, and what it asked."""
-    guards = {} if noise is None else {"noise": noise}
-    watched = Watched(digits.parties(**guards))
+    watched = Watched(digits.parties())
     conversation = Conversation(watched)
     agreement = agree(conversation, held_out=0.0, seed=0)
     target = agreement.shares.pooled(agreement.sizes["kept"])
     sets = PartySets.of(conversation, agreement, target)
     return fit_party_sets(sets, Setup("linear", "ssc", l2=L2)).fit, watched
+
+
+def by_noisy_sums(digits, epsilon, seed):
+    """Fit as `unmix federated` does where every party adds noise."""
+    parties = digits.parties()
+    for j, party in enumerate(parties):
+        party.noise = SumNoise(epsilon, norm=8.0, rng=np.random.default_rng([seed, j]))
+    conversation = Conversation(PartiesHere(parties))
+    return fit_together(conversation, l2=L2, held_out=0.0).classifier.learner_.fit
 
 
 def slopes(logits, share, average):
@@ -112,11 +122,11 @@ class Rivals:
 
 
 def summary(scores, central):
-    """Return the last AUC, and the first round from which on it is close to that of all rows."""
-    near = [abs(score - central) <= CLOSE for score in scores]
-    far = [number for number, close in enumerate(near, 1) if not close]
+    """Return the last AUC and error, and from which round on the AUC is close to `central`."""
+    far = [n for n, (auc, _) in enumerate(scores, 1) if abs(auc - central) > CLOSE]
     since = (far[-1] if far else 0) + 1
-    return {"auc": scores[-1], "close_from": since if since <= len(scores) else None}
+    auc, error = scores[-1]
+    return {"auc": auc, "error": error, "close_from": since if since <= len(scores) else None}
 
 
 def main():
@@ -128,10 +138,12 @@ def main():
     test = digits.encoded_test(encoder)
 
     def score(point):
-        return float(roc_auc_score(digits.y_test, test @ point[:-1] + point[-1]))
+        logits = test @ point[:-1] + point[-1]
+        auc = float(roc_auc_score(digits.y_test, logits))
+        return auc, float(((logits > 0) != (digits.y_test == 1)).mean())
 
     central = fit_linear(sets, method="ssc", l2=L2)
-    central_auc = score(np.append(central.weights, central.bias))
+    central_auc, central_error = score(np.append(central.weights, central.bias))
     started = time.perf_counter()
     ours, watched = by_sums(digits)
     apart = float(max(abs(ours.weights - central.weights).max(), abs(ours.bias - central.bias)))
@@ -151,21 +163,24 @@ def main():
     for name, runs in tried.items():
         of_runs = [summary(scores, central_auc) | chosen for chosen, scores in runs]
         # Of those that arrive, the one that does so first; else the one that ends best.
-        found[name] = min(
-            of_runs, key=lambda run: (run["close_from"] or np.inf, -run["auc"])
-        ) | {"rounds": rounds, "tried": len(runs)}
+        found[name] = min(of_runs, key=lambda run: (run["close_from"] or np.inf, -run["auc"])) | {
+            "rounds": rounds,
+            "tried": len(runs),
+        }
+        found[name]["arrived"] = sum(run["close_from"] is not None for run in of_runs)
+        found[name]["errors"] = [round(run["error"], 4) for run in of_runs]
         print(name, found[name], flush=True)
     noisy = {}
     for epsilon in EPSILONS:
         scores = []
         for seed in range(3):
-            rng = np.random.default_rng(seed)
-            fit, _ = by_sums(digits, SumNoise(epsilon, norm=8.0, rng=rng))
-            scores.append(score(np.append(fit.weights, fit.bias)))
+            fit = by_noisy_sums(digits, epsilon, seed)
+            scores.append(score(np.append(fit.weights, fit.bias))[0])
         noisy[f"{epsilon:g}"] = scores
         print("epsilon", epsilon, scores, flush=True)
     results = {"rows": rows * len(SHARES), "parties": len(SHARES), "components": options.components}
-    results |= {"central_auc": central_auc, "apart": apart, "close": CLOSE, "ways": found}
+    results |= {"central_auc": central_auc, "central_error": central_error}
+    results |= {"apart": apart, "close": CLOSE, "ways": found}
     write_results(options, results | {"noise": noisy})
 
 

@@ -95,7 +95,7 @@ STORY = Page(
 )
 # Its commands run where the story ended, and most of them are meant to fail.
 FAILURES = Page("failure-modes", after="worked-example", exit_codes=(0, 2))
-PAGES = (STORY, FAILURES, Page("tour"), Page("election"), Page("ad-counts"))
+PAGES = (STORY, FAILURES, Page("tour"), Page("election"), Page("ad-counts"), Page("hospitals"))
 
 
 def main(names):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -161,6 +162,17 @@ def test_a_fit_with_noise_asks_for_no_more_sums_than_it_was_made_for():
 )
 def test_a_server_that_others_could_listen_to_or_join_is_refused(words, args):
     assert words in refused("serve", "--parties", "2", "-o", "model", *args)
+
+
+@pytest.mark.parametrize("page", ["federated", "hospitals"])
+def test_the_commands_of_pages_that_need_several_machines_are_understood(page):
+    text = (Path(__file__).parents[1] / f"docs/{page}.md").read_text().replace("\\\n", "")
+    commands = [line for line in text.splitlines() if line.startswith("unmix federated ")]
+    assert len(commands) == 2
+    for line in commands:
+        _, _, name, *words = shlex.split(line)
+        found = main.commands["federated"].commands[name]
+        assert found.make_context(name, words).params["code_file"] == "code.txt"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("flwr") is not None, reason="Flower is installed")

@@ -147,8 +147,6 @@ class FlowerParties:
             for node in set(self._state.get_nodes(self._run)) - known:
                 known.add(node)
                 name = self._name_of(node)
-                if name in self._nodes:
-                    stop(name, "joined twice; give each party its own name (--name)")
                 self._nodes[name] = node
                 joined(name)
             time.sleep(10 * POLL_SECONDS)
@@ -160,12 +158,9 @@ class FlowerParties:
     def _name_of(self, node: int) -> str:
         """Ask a node for the name of its party, and check that it knows the code."""
         nonce = secrets.token_hex(16)
-        self._nodes[""] = node
-        try:
-            asked = Message(HELLO, -1, "", {"nonce": nonce}).to_bytes()
-            came = self._pull(self._push({"": asked}), START_SECONDS)
-        finally:
-            del self._nodes[""]
+        self._nodes[""] = node  # so that it is told of the end, if it is not let in
+        asked = Message(HELLO, -1, "", {"nonce": nonce}).to_bytes()
+        came = self._pull(self._push({"": asked}), START_SECONDS)
         if not came:
             raise InputError("somebody connected and did not say its name; start it again")
         try:
@@ -176,6 +171,9 @@ class FlowerParties:
         proof = str(reply.text.get("proof"))
         if not hmac.compare_digest(proof, hashed_code(self._code, nonce, name)):
             stop(name, "does not know the code of this fit (--code-file)")
+        if name in self._nodes:
+            stop(name, "joined twice; give each party its own name (--name)")
+        del self._nodes[""]
         return name
 
     def _push(self, outgoing: Mapping[str, bytes]) -> dict[str, str]:

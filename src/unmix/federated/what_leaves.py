@@ -71,7 +71,7 @@ class WhatLeaves:
         yield "Once, its sets:"
         shares = arrays["shares"]
         for j, name in enumerate(names):
-            share = shares[j, 1] if shares.shape[1] == 2 else np.round(shares[j], 4).tolist()
+            share = np.round(shares[j, 1] if shares.shape[1] == 2 else shares[j], 4).tolist()
             parts = f"{arrays['judged'][j]} of them held out"
             yield f"  {name}: {arrays['rows'][j]:,} rows ({parts}), share {share}"
         yield "Once, its columns, over the rows that are not held out:"
