@@ -106,7 +106,7 @@ class Rivals:
         return found
 
     def gradients(self, rate, *, adam):
-        """Return the AUC after each round of FedSGD, with steps of the server as they come or Adam."""
+        """Return the AUC after each round of FedSGD, by plain steps of the server or Adam."""
         point, found = np.zeros(self.x.shape[1]), []
         first, second = np.zeros_like(point), np.zeros_like(point)
         for number in range(1, self.rounds + 1):

@@ -7,7 +7,6 @@ Flower holds back libraries of others, so it lives in an environment of its own:
 import importlib.util
 import json
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -19,7 +18,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from play_page import steps_of
 from test_federated import hospitals
 from unmix import UnmixClassifier
 from unmix.files import sha256_of
