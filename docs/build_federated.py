@@ -54,9 +54,9 @@ def rounds_section(found: Mapping[str, Any]) -> str:
     return (
         f"{found['parties']} parties with one set of MNIST each, {found['rows']:,} rows, even "
         f"against odd digits on {found['components']} principal components; a linear model and the "
-        "same loss for all (`benchmarks/federated_rounds.py`). The weights by unmix differ by at most "
-        f"{found['apart']:.0e} from those of the fit to all rows in one place, whose AUC on test "
-        f"images is {found['central_auc']:.4f} and error {found['central_error']:.2%}. The others "
+        "same loss for all (`benchmarks/federated_rounds.py`). The weights by unmix differ by at "
+        f"most {found['apart']:.0e} from those of the fit to all rows in one place, whose AUC on "
+        f"test images is {found['central_auc']:.4f} and error {found['central_error']:.2%}. The others "
         "got the learning rate, and FedProx the pull, that is best for them on the test images "
         "themselves, which nobody has.\n\n"
         f"{markdown_table(headings, rows, words=1)}\n"
