@@ -51,21 +51,22 @@ def rounds_section(found: Mapping[str, Any]) -> str:
         f"{mean(scores):.3f} at epsilon {epsilon}" for epsilon, scores in found["noise"].items()
     )
     averaged = [error for name, way in ways.items() if name in AVERAGES for error in way["errors"]]
+    central = f"AUC on test images is {found['central_auc']:.4f} and error "
+    fits = len(next(iter(found["noise"].values())))
     return (
         f"{found['parties']} parties with one set of MNIST each, {found['rows']:,} rows, even "
-        f"against odd digits on {found['components']} principal components; a linear model and the "
-        "same loss for all (`benchmarks/federated_rounds.py`). The weights by unmix differ by at "
-        f"most {found['apart']:.0e} from those of the fit to all rows in one place, whose AUC on "
-        f"test images is {found['central_auc']:.4f} and error {found['central_error']:.2%}. The others "
-        "got the learning rate, and FedProx the pull, that is best for them on the test images "
-        "themselves, which nobody has.\n\n"
+        f"against odd digits on {found['components']} principal components; a linear model and "
+        "the same loss for all (`benchmarks/federated_rounds.py`). The weights by unmix differ by "
+        f"at most {found['apart']:.0e} from those of the fit to all rows in one place, whose "
+        f"{central}{found['central_error']:.2%}. The others got the learning rate, and FedProx the "
+        "pull, that is best for them on the test images themselves, which nobody has.\n\n"
         f"{markdown_table(headings, rows, words=1)}\n"
         "Averaging weights needs its rate: a party with one set drifts towards calling all its "
         "rows one class, and the more it learns between two rounds the further. Over all rates "
         f"that were tried, FedAvg and FedProx end with errors from {min(averaged):.1%} to "
         f"{max(averaged):.1%}. Fits by unmix have no rate.\n\n"
-        f"With noise ({len(next(iter(found['noise'].values())))} fits each, rows cut to length 8, "
-        f"every party adds its own) the AUC is {noisy}.\n"
+        f"With noise ({fits} fits each, rows cut to length 8, every party adds its own) the AUC "
+        f"is {noisy}.\n"
     )
 
 
