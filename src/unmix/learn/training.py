@@ -9,11 +9,11 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -36,13 +36,16 @@ from unmix.learn.methods import Method, risk_of
 from unmix.learn.networks import ResNet32
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import RefiningNetwork
+from unmix.learn.sets_in_parts import SetsInParts
 from unmix.learn.training_state import Saved, TrainingState
 from unmix.progress import Progress
 
 __all__ = [
     "OWN_KEYS",
+    "Collective",
     "Trained",
     "TrainingOptions",
+    "TrainingRun",
     "held_out_loss",
     "is_convolutional",
     "logits_of",
@@ -50,6 +53,7 @@ __all__ = [
     "train",
 ]
 
+Sets = UnlabeledSets | ShuffledSets | SetsInParts
 Monitor = Callable[[nn.Module], dict[str, float]]
 Judge = Callable[[nn.Module, UnlabeledSets], float]
 
@@ -57,6 +61,16 @@ Judge = Callable[[nn.Module, UnlabeledSets], float]
 OWN_KEYS = ("epoch", "train_risk", "seconds", "held_out_loss")
 # Risks are of order one, at most of the order of the logits: beyond this they have run away.
 RUNAWAY = 1e6
+
+
+class Collective(Protocol):
+    """Workers that have the rows, where this process has none."""
+
+    def learn(self, state: TrainingState) -> Tensor:
+        """Do what `TrainingRun.learn` does, for the next batch of a state: average over workers.
+
+        The statistics of batch norm are averaged with the gradients.
+        """
 
 
 @dataclass(frozen=True)
@@ -86,6 +100,10 @@ class TrainingOptions:
     """Stop after this epoch; the recipe's last if left out."""
     judge: Judge | None = None
     """What the chosen epoch has least of; `held_out_loss` if left out."""
+    batches: int | None = None
+    """In an epoch: as many with every worker. By the recipe if left out."""
+    collective: Callable[[TrainingRun], Collective] | None = None
+    """Who learns from the rows of a run, if they are not here."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +125,7 @@ class Trained:
 
 def train(
     model: nn.Module,
-    sets: UnlabeledSets | ShuffledSets,
+    sets: Sets,
     method: Method,
     recipe: Recipe,
     **options: Any,
@@ -118,7 +136,7 @@ def train(
     ----------
     model : module returning logits, (n,) or (n, K)
         Trained in place; if training fails it may be half trained, or as it was.
-    sets : UnlabeledSets or ShuffledSets
+    sets : UnlabeledSets, ShuffledSets or, with a collective, SetsInParts
     method : Method
     recipe : Recipe
     **options
@@ -129,26 +147,26 @@ def train(
     DivergenceError
         If the risk is not finite or grows without bound.
     """
-    run = _Run(model, sets, method, recipe, TrainingOptions(**options))
+    run = TrainingRun(model, sets, method, recipe, TrainingOptions(**options))
     with run.randomness(), run.state.in_training():
         run.resume()
         while run.state.epoch < run.last_epoch:
             run.begin_epoch()
-            for x, set_index in run.remaining_batches():
-                run.step(x, set_index)
+            for learn in run.remaining_batches():
+                run.step(learn())
                 run.save_now_and_then()
             run.end_epoch()
         final = run.state.saved()
     return run.result(final)
 
 
-class _Run:
+class TrainingRun:
     """One call of `train`: what does not change in it, its state, and its step."""
 
     def __init__(
         self,
         model: nn.Module,
-        sets: UnlabeledSets | ShuffledSets,
+        sets: Sets,
         method: Method,
         recipe: Recipe,
         options: TrainingOptions,
@@ -175,16 +193,20 @@ class _Run:
             copy.deepcopy(self.network),
             recipe,
         )
-        self.batches = sum(_batches(rows, recipe) for rows in sets.part_sizes)
+        # Who has the rows divides them, into about as many batches.
+        sizes = sets.part_sizes if options.collective is None else (len(sets),)
+        self.part_batches = _batches_of_parts(sizes, recipe, options.batches)
+        self.batches = sum(self.part_batches)
         self.precision = _precision(model, self.place)
         self.gradients = Gradients(self.network, self.precision)
         last = recipe.epochs if options.stop is None else options.stop
         self.last_epoch = min(last, recipe.epochs)
         # Rows that are in memory anyway are one part.
         self.load = lru_cache(maxsize=1)(self._load)
+        self.collective = options.collective and options.collective(self)
 
-    def step(self, x: Tensor, set_index: Tensor) -> None:
-        """Learn from one batch."""
+    def learn(self, x: Tensor, set_index: Tensor) -> Tensor:
+        """Add the gradients of the risk of a batch, and of its penalties; return their sum."""
         state, recipe, method, augment = self.state, self.recipe, self.method, self.options.augment
         step, steps = state.epoch * self.batches + state.batch, recipe.epochs * self.batches
         x = as_input((augment(x) if augment else x).to(self.place))
@@ -201,10 +223,16 @@ class _Run:
             loss = loss + add_gradient(penalty)
         if refining:
             loss = loss + add_gradient(refining.penalty())
+        return loss
+
+    def step(self, risk: Tensor) -> None:
+        """Move the weights against the gradients of a batch with this risk."""
+        state, recipe = self.state, self.recipe
+        step, steps = state.epoch * self.batches + state.batch, recipe.epochs * self.batches
         for optimizer in state.optimizers:
             optimizer.step(self.rate * recipe.rate_at(step, self.batches))
         state.move_average(step)
-        _note_risk(state, loss.item(), self.rate, method)
+        _note_risk(state, risk.item(), self.rate, self.method)
         if self.options.progress:
             self.options.progress(step + 1, steps, f"epoch {state.epoch + 1}/{recipe.epochs}")
 
@@ -224,14 +252,23 @@ class _Run:
             self.state.restore(*saved)
         self.last_save = time.monotonic()
 
-    def remaining_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def remaining_batches(self) -> Iterator[Callable[[], Tensor]]:
+        """Yield what learns from each batch of this epoch that is still to come."""
+        if self.collective is not None:
+            for _ in range(self.state.batch, self.batches):
+                yield partial(self.collective.learn, self.state)
+            return
+        for x, set_index in self.remaining_rows():
+            yield partial(self.learn, x, set_index)
+
+    def remaining_rows(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield rows and sets of each batch of this epoch that is still to come, part by part."""
         seed, epoch = self.options.seed, self.state.epoch
         skipped = self.state.batch  # done before the checkpoint
         sizes = self.sets.part_sizes
         visits = np.random.default_rng([seed, 3, epoch]).permutation(len(sizes))
         for position in visits.tolist():
-            batches = _batches(sizes[position], self.recipe)
+            batches = self.part_batches[position]
             first, skipped = min(skipped, batches), max(0, skipped - batches)
             if first == batches:
                 continue
@@ -342,9 +379,12 @@ def pick_device(device: str = "auto") -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def _batches(rows: int, recipe: Recipe) -> int:
-    """Return how many batches a part of so many rows has."""
-    return -(-rows // recipe.batch_size)
+def _batches_of_parts(sizes: Sequence[int], recipe: Recipe, batches: int | None) -> list[int]:
+    """Return how many batches parts of so many rows have: as the recipe says, or so many in all."""
+    if batches is None:
+        return [-(-rows // recipe.batch_size) for rows in sizes]
+    ends = np.cumsum(sizes) / sum(sizes) * batches
+    return [int(of_part) for of_part in np.diff(ends.round(), prepend=0)]
 
 
 def _note_risk(state: TrainingState, value: float, rate: float, method: Method) -> None:
