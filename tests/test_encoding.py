@@ -464,6 +464,10 @@ def test_names_and_numbers_of_rows_are_left_out():
     encoder = TableEncoder.fit(frame)
     assert set(encoder.left_out) == {"uuid", "row", "held"}
     assert encoder.left_out["row"] == "numbers the rows"
+    shuffled = np.random.default_rng(2).permutation(80)
+    for index in ("Unnamed: 0", "__index_level_0__"):
+        encoder_of = TableEncoder.fit(frame.assign(**{index: shuffled}))
+        assert encoder_of.left_out[index] == "is the index of a saved frame"
     assert encoder.needed == ["y", "income", "word"]
     assert encoder.feature_names == ["y", "income", "word=a", "word=b"]
     x = encoder.matrix(frame)

@@ -495,6 +495,7 @@ def test_units_that_differ_are_refused(tmp_path):
         ("All counties", "county", True),
         ("all districts", "Kreis", True),
         ("Total", "set", True),
+        ("Total: Account", "Campaign", True),
         ("Allentown", "city", False),
         ("All Saints", "parish", False),
         ("Total Wine", "store", False),

@@ -490,9 +490,20 @@ def test_repeated_column_names_are_refused(csv_file, parquet_file):
 
 
 def test_a_column_without_a_name_is_refused(csv_file):
-    message = error_of(read_rows, csv_file(",x\n0,1\n"))
-    assert "column 1 of" in message
-    assert "index=False" in message
+    assert "column 2 of" in error_of(read_rows, csv_file("x,\n0,1\n"))
+
+
+def test_the_index_of_a_saved_frame_has_the_name_that_pandas_gives_it(csv_file):
+    path = csv_file(",x,name\n3,1,a\n4,2,b\n")
+    pd.testing.assert_frame_equal(read_rows(path), pd.read_csv(path), check_dtype=False)
+    assert list(read_rows(path, columns=["name"])) == ["name"]
+    assert "2 values where the header has 3" in error_of(read_rows, csv_file(",x,y\n0,1\n"))
+
+
+def test_columns_that_nothing_known_separates_are_asked_about(csv_file):
+    assert "separate values by commas" in error_of(read_rows, csv_file("a   b\n1   2\n"))
+    markdown = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert "table in Markdown" in error_of(read_rows, csv_file(markdown))
 
 
 def test_latin_1_is_named_with_its_line_and_the_cure(csv_file):

@@ -67,6 +67,7 @@ _OPTIONS = (
         "auto: exact where totals are the rows of their sets.",
     ),
     click.option("--drop-unrated", is_flag=True, help="Leave out rows of sets that have no rate."),
+    click.option("--sheet", metavar="NAME", help="Sheet of a workbook with the rates."),
 )
 
 engine_option = click.option(
@@ -90,7 +91,7 @@ timeout_option = click.option(
 
 def with_rates_options(command: Command) -> Command:
     """Add the options about rates to a command, which gets them as one mapping `reading`."""
-    names = ("percent", *_COLUMNS, "classes", "count_noise", "rates_are", "drop_unrated")
+    names = ("percent", *_COLUMNS, "classes", "count_noise", "rates_are", "drop_unrated", "sheet")
 
     @functools.wraps(command)
     def gathered(**given: Any) -> Any:

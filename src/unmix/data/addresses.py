@@ -125,10 +125,10 @@ def opened_binary(path: str, *, packed: bool = True) -> Iterator[Any]:
 
 
 @contextmanager
-def opened_text(path: str) -> Iterator[io.TextIOWrapper]:
+def opened_text(path: str, encoding: str = "utf-8-sig") -> Iterator[io.TextIOWrapper]:
     """Open a file for reading its text, UTF-8 with or without a byte order mark."""
     with opened_binary(path) as stream:
-        text = io.TextIOWrapper(io.BufferedReader(_Readable(stream)), "utf-8-sig", newline="")
+        text = io.TextIOWrapper(io.BufferedReader(_Readable(stream)), encoding, newline="")
         try:
             yield text
         finally:

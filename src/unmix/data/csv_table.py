@@ -8,6 +8,7 @@ pass over it. Knows nothing of sets or pandas; what a cell means is in `column_t
 
 import csv
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from unmix.files import explained_os_errors
 __all__ = ["DELIMITERS", "CsvTable", "csv_records", "open_csv"]
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
+INDEX = "Unnamed: 0"  # as pandas calls the index of a frame that was saved with it
 _BLOCK_BYTES = 1 << 20  # a few blocks are in memory at a time
 _DECIMAL_CURE = "write numbers with a point (0.35) and without thousands separators"
 
@@ -36,6 +38,8 @@ class CsvTable:
     path: str
     columns: tuple[str, ...]
     delimiter: str
+    unnamed: bool = False
+    """Whether the first column has no name in the file: it is `INDEX` here."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -106,6 +110,8 @@ class CsvTable:
 
     def _text_blocks(self, columns: Sequence[str]) -> Iterator[Any]:
         """Yield record batches in which every cell of ``columns`` is text as written."""
+        named = {INDEX: ""} if self.unnamed else {}
+        written = [named.get(name, name) for name in columns]
         # A block must hold at least one line, and wide tables have long ones.
         block_bytes = max(_BLOCK_BYTES, 32 * sum(len(name.encode()) + 1 for name in self.columns))
         try:
@@ -117,13 +123,14 @@ class CsvTable:
                     pyarrow.csv.ReadOptions(block_size=block_bytes),
                     pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
                     pyarrow.csv.ConvertOptions(
-                        column_types=dict.fromkeys(columns, pa.string()),
-                        include_columns=list(columns),
+                        column_types=dict.fromkeys(written, pa.string()),
+                        include_columns=written,
                         strings_can_be_null=False,
                     ),
                 ) as reader,
             ):
-                yield from reader
+                for block in reader:
+                    yield block.rename_columns(list(columns)) if self.unnamed else block
         except pa.ArrowInvalid as error:
             raise self._explain(error) from error
 
@@ -171,16 +178,23 @@ def open_csv(path: str | os.PathLike[str]) -> CsvTable:
             names = _header(path, delimiter)
     except UnicodeDecodeError:
         raise _wrong_encoding(path) from None
+    if len(names) == 1 and len(re.split(r"\s{2,}|\|", names[0].strip())) > 1:
+        raise InputError(
+            f"{path} has one column named {names[0].strip()!r}; separate values by commas, "
+            "semicolons or tabs."
+        )
+    unnamed = len(names) > 1 and not names[0]
+    if unnamed:
+        names[0] = INDEX
+    if delimiter == "|" and unnamed and not names[-1].strip():
+        raise InputError(f"{path} is a table in Markdown; save it as CSV.")
     for position, name in enumerate(names, start=1):
         if not name.strip():
-            raise InputError(
-                f"column {position} of {path} has no name; name it or remove it "
-                "(pandas writes such a column unless told index=False)."
-            )
+            raise InputError(f"column {position} of {path} has no name; name it or remove it.")
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise InputError(f"{path} has several columns named {listed(doubled)}; rename all but one.")
-    return CsvTable(path, tuple(names), delimiter)
+    return CsvTable(path, tuple(names), delimiter, unnamed)
 
 
 def _check_is_text(path: str) -> None:
@@ -240,10 +254,12 @@ def _header(path: str, delimiter: str) -> list[str]:
     raise InputError(f"{path} is empty.")
 
 
-def csv_records(path: str, delimiter: str) -> Iterator[tuple[int, int, list[str]]]:
+def csv_records(
+    path: str, delimiter: str, encoding: str = "utf-8-sig"
+) -> Iterator[tuple[int, int, list[str]]]:
     """Yield first line, last line and values of each record, slowly but with line numbers."""
     line = 1
-    with opened_text(path) as file:
+    with opened_text(path, encoding) as file:
         reader = csv.reader(file, delimiter=delimiter)
         try:
             for values in reader:

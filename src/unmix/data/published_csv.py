@@ -6,6 +6,7 @@ the table is found in `table_layout`.
 
 from __future__ import annotations
 
+from unmix.data.addresses import opened_binary
 from unmix.data.csv_table import DELIMITERS, csv_records
 from unmix.data.table_layout import LaidOut, lay_out
 from unmix.errors import InputError
@@ -18,22 +19,32 @@ MOST_LINES = 100_000  # what is longer was not written for people
 def read_published_csv(path: str, wanted: str | None) -> LaidOut | None:
     """Return the table in a CSV file with the column that is wanted, None if it is not plain."""
     try:
-        found = [_rows(path, delimiter) for delimiter in DELIMITERS]
+        wide = _is_utf16(path)
+        encoding = "utf-16" if wide else "utf-8-sig"
+        found = [_rows(path, delimiter, encoding) for delimiter in DELIMITERS]
         rows = max(found, key=lambda of: sum(len(cells) > 1 for _, cells in of))
+        if all(cells[0] is cells[-1] is None for _, cells in rows):
+            return None  # a table in Markdown
         table = lay_out(path, rows, "line", wanted)
-    except (InputError, UnicodeDecodeError):
+    except (InputError, UnicodeError):
         return None
     length = {n: len(cells) for n, cells in rows}
     # A line with a cell too few or too many is a mistake, and not for us to mend.
     if any(length[n] != length[table.header] for n in table.numbers):
         return None
-    return table
+    return table._replace(above=", in UTF-16" + table.above) if wide else table
 
 
-def _rows(path: str, delimiter: str) -> list[tuple[int, list[str | None]]]:
+def _is_utf16(path: str) -> bool:
+    """Say whether a file has the byte order mark of UTF-16, as Excel's Unicode text has."""
+    with opened_binary(path) as file:
+        return bytes(file.read(2)) in (b"\xff\xfe", b"\xfe\xff")
+
+
+def _rows(path: str, delimiter: str, encoding: str) -> list[tuple[int, list[str | None]]]:
     """Return the records of a file with their lines, without what is said to spreadsheets."""
     rows: list[tuple[int, list[str | None]]] = []
-    for line, _, values in csv_records(path, delimiter):
+    for line, _, values in csv_records(path, delimiter, encoding):
         if len(rows) >= MOST_LINES:
             raise InputError(f"{path} is too long.")
         if rows or not values[0].startswith("sep="):

@@ -18,63 +18,26 @@ from numpy.typing import NDArray
 
 from unmix.data.column_types import parse_text
 
-__all__ = ["Cells", "ambiguous_thousands", "read_cells"]
+__all__ = ["Cells", "ambiguous_thousands", "is_suppressed", "read_cells"]
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
-# How publishers write that they do not say, in lower case.
-SUPPRESSED = frozenset(
-    [
-        "",
-        "*",
-        "**",
-        "***",
-        "-",
-        "--",
-        "–",
-        "—",
-        ".",
-        "..",
-        "...",
-        "…",
-        ":",
-        "x",
-        "c",
-        "s",
-        "u",
-        "z",
-        "n",
-        "(x)",
-        "(d)",
-        "(s)",
-        "(na)",
-        "na",
-        "n/a",
-        "n.a.",
-        "#n/a",
-        "<na>",
-        "nan",
-        "null",
-        "none",
-        "np",
-        "n.p.",
-        "nd",
-        "ns",
-        "suppressed",
-        "withheld",
-        "not available",
-        "not published",
-        "confidential",
-        "missing",
-        "redacted",
-        "unknown",
-        "†",
-        "‡",
-    ]
+# How publishers write that they do not say, in lower case, without points, spaces and brackets.
+_WORDS = """
+x c s u z n d low na n/a #na #n/a nan null none nil np nd nr nc ns nv ka so k/a n/d s/d s/o
+suppressed withheld confidential missing redacted unknown masked undisclosed notavailable
+notpublished notapplicable notreported notdisclosed notcalculated datasuppressed insufficientdata
+toofew keineangabe nodata
+"""
+SUPPRESSED = frozenset(_WORDS.split())
+_SIGNS = frozenset("*-–—.…:/#†‡_~")
+_SPACES = "\u00a0\u2000-\u200a\u202f"  # of typesetters: thin, narrow, of a digit's width
+_NUMBER = rf"[+-]?(?:\d[\d,. {_SPACES}'’]*)?\d(?:[eE][+-]?\d+)?\.?|[+-]?\.\d+"
+_FOOTNOTE = (
+    r"(?:\s*[*\u2020\u2021\u00a7^]+|\s*\[(?:note\s*)?[a-z0-9]{1,2}\]"
+    r"|\s+\(?(?:[a-jln-su-z1-9]|b[deptu]|d[epu]|e[pu])\)?)?"  # two letters: flags of Eurostat
 )
-_NUMBER = r"[+-]?(?:\d[\d,. \u00a0\u202f']*)?\d(?:[eE][+-]?\d+)?\.?|[+-]?\.\d+"
-_FOOTNOTE = r"(?:\s*[*\u2020\u2021\u00a7^]+|\s+\[?\(?[a-jln-su-z1-9]\)?\]?)?"
 _PLAIN = re.compile(rf"^({_NUMBER})\s*(%?){_FOOTNOTE}$")
 _BELOW = re.compile(rf"^(<=?|\u2264|less than|under|fewer than)\s*({_NUMBER})\s*(%?){_FOOTNOTE}$")
 _ABOVE = re.compile(rf"^(>=?|\u2265|more than|over|at least)\s*({_NUMBER})\s*(%?){_FOOTNOTE}$")
@@ -85,8 +48,13 @@ _WITH_INTERVAL = re.compile(
     r"([\d.,]+)\s*(%?)\s*[)\]]$",
     re.IGNORECASE,
 )
-_THOUSANDS = re.compile(r"^[+-]?\d{1,3}(?:([, \u00a0\u202f'])\d{3})(?:\1\d{3})*(?:\.\d+)?$")
+_THOUSANDS = re.compile(
+    rf"^[+-]?\d{{1,3}}(?:([, {_SPACES}'’])\d{{3}})(?:\1\d{{3}})*(?:\.\d+|(?<!,\d\d\d),\d{{1,2}})?$"
+)
 _DECIMAL_COMMA = re.compile(r"^[+-]?\d*,\d+$")
+# 1.472.000 and 1.234,5: here points separate thousands
+_POINTS = re.compile(r"^[+-]?\d{1,3}(?:(?:\.\d{3}){2,}(?:,\d+)?|\.\d{3},\d+)$")
+_PERCENT_WORDS = re.compile(r"\s*(?:per ?cent|pct\.?|\uff05)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +129,7 @@ def _read_each(cells: Sequence[str | None]) -> Cells:
     unreadable = []
     for j, cell in enumerate(cells):
         bare = "" if cell is None else cell.strip()
-        if bare.casefold() in SUPPRESSED:
+        if is_suppressed(bare):
             suppressed[j] = True
             continue
         try:
@@ -172,9 +140,18 @@ def _read_each(cells: Sequence[str | None]) -> Cells:
     return Cells(values, percent, low, high, ranges, suppressed, tuple(unreadable))
 
 
+def is_suppressed(bare: str) -> bool:
+    """Say whether a cell is what publishers write for a number that they do not say."""
+    return set(bare) <= _SIGNS or re.sub(r"[\s.()\[\]<>]", "", bare.casefold()) in SUPPRESSED
+
+
 def _cell(bare: str) -> tuple[float, bool, float, float, bool]:
     """Return value, percent sign, low end, high end, and whether it is a range without a value."""
     bare = bare.replace("\u2212", "-")  # the minus sign of typesetters
+    if bare.endswith("\u2030"):  # per mille: 3.2\u2030 is 0.32%
+        value, _, low, high, is_range = _cell(bare[:-1].rstrip() + "%")
+        return value / 10, True, low / 10, high / 10, is_range
+    bare = _PERCENT_WORDS.sub("%", bare)
     if found := _PLAIN.match(bare):
         return _float(found[1]), bool(found[2]), np.nan, np.nan, False
     if found := _WITH_INTERVAL.match(bare):
@@ -198,8 +175,11 @@ def _cell(bare: str) -> tuple[float, bool, float, float, bool]:
 def _float(text: str) -> float:
     """Read a number with a decimal point or comma, and with or without thousands separators."""
     text = text.strip()
-    if _THOUSANDS.match(text) and not text.startswith(("0,", "+0,", "-0,")):
-        return float(re.sub("[, \u00a0\u202f']", "", text))
+    if _POINTS.match(text):
+        return float(text.replace(".", "").replace(",", "."))
+    grouped = _THOUSANDS.match(text)
+    if grouped and not text.startswith(("0,", "+0,", "-0,")):
+        return float(text.replace(grouped[1], "").replace(",", "."))
     if _DECIMAL_COMMA.match(text):
         return float(text.replace(",", "."))
     return float(text)

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 
 from unmix.data.rate_cells import Cells
 from unmix.data.rate_classes import per_class
-from unmix.data.rate_names import CONFIDENCE, binary_order, interval_level, is_year, role_of
+from unmix.data.rate_names import (
+    CONFIDENCE,
+    binary_order,
+    interval_level,
+    is_year,
+    repeats,
+    role_of,
+)
 from unmix.data.rate_statement import RateStatement
 from unmix.data.rate_table import (
     RateColumns,
@@ -66,9 +73,9 @@ def understand(
     InputError
         It can be meant in several ways, or in none, or a number is impossible.
     """
-    table = RateTable(columns, set_ids, source, options or RateOptions())
     if not columns:
         raise InputError(f"{source} has no column besides the set column; add {ACCEPTED}.")
+    table = RateTable(columns, set_ids, source, options or RateOptions())
     if table.options.classes is not None:
         return per_class(table, table.options.classes)
     roles = table.roles()
@@ -169,7 +176,11 @@ def _from_shares(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
 
 def _from_unnamed(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
     """Read columns whose names do not say what they are, where only one thing can be meant."""
-    plain = [name for name in table.columns if role_of(name) != "other"]
+    plain = [
+        name
+        for name in table.columns
+        if role_of(name) != "other" and not repeats(name, table.columns)
+    ]
     years = [name for name in plain if is_year(name)]
     if len(years) > 1:
         raise InputError(
@@ -177,6 +188,8 @@ def _from_unnamed(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
             f"with --share {years[-1].strip()!r}."
         )
     numeric = [name for name in plain if table.cells(name).is_number]
+    if not numeric:
+        _refuse_nearly_numbers(table, plain)
     ordered = binary_order(tuple(numeric))
     if ordered is not None:
         return per_class(table, ordered, binary=True)
@@ -192,8 +205,11 @@ def _from_unnamed(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
         return _only_column(table, numeric[0])
     if len(numeric) > 1 and adds_up(table, numeric, mostly=True):
         return per_class(table, tuple(numeric))
+    totals = [name for name in numeric if role_of(name) == "total"]
     total = roles.get("total")
-    parts = [name for name in numeric if name != total]
+    if total is None and totals:
+        total = _the_total(table, [name for name in numeric if name not in totals], totals)
+    parts = [name for name in numeric if name != total and name not in totals]
     if len(parts) > 1 and set(parts) == set(single) and are_counts(table, parts):
         if total is not None:
             _check_total(table, parts, total)
@@ -211,6 +227,23 @@ def _from_unnamed(table: RateTable, roles: Mapping[str, str]) -> RateColumns:
         f"together{about}; besides the set column keep {ACCEPTED}; or say which is which with "
         "--share, --lower, --upper, --positives, --total, or --class NAME once for each class."
     )
+
+
+def _refuse_nearly_numbers(table: RateTable, names: Sequence[str]) -> None:
+    """Name the cell that is no number in a column that else holds them."""
+    for name in names:
+        cells = table.cells(name)
+        if 0 < len(cells.unreadable) <= len(table.set_ids) / 2:
+            table.numbers(name)
+
+
+def _the_total(table: RateTable, parts: Sequence[str], totals: Sequence[str]) -> str:
+    """Return the total that counts of classes add up to, such as the valid of all votes."""
+    for total in totals:
+        values = complete(table, [*parts, total])
+        if len(parts) > 1 and (abs(values[:, :-1].sum(axis=1) - values[:, -1]) <= 0.5).all():
+            return total
+    return totals[0]
 
 
 def _only_column(table: RateTable, name: str) -> RateColumns:

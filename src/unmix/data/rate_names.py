@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Collection
 from typing import Literal
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "per_how_many",
     "percent_free",
     "plain_name",
+    "repeats",
     "role_of",
     "says_percent",
     "unit_of",
+    "without_kind",
 ]
 
 Role = Literal["share", "error", "margin", "lower", "upper", "positives", "total", "noise", "other"]
@@ -40,16 +43,26 @@ _NAMES: dict[str, str] = {
     "noise": "noise sigma noise_sd noise_std noise_sigma count_noise noise_scale noise_stddev",
     "positives": "positives positive n_positive n_positives num_positive n_pos count counts cases "
     "events conversions clicks purchases orders deaths defaults hits successes success k "
-    "numerator responders churned sold converted fraud frauds infected infections failures "
+    "numerator responders churned sold converted results complications readmissions "
+    "fraud frauds infected infections failures "
     "signups sign_ups affected n_cases n_events num_cases falle cas casos",
     "total": "total totals n_total n size population pop impressions visits visitors sessions "
     "views exposures denominator denom trials sample_size num_rows rows customers patients users "
     "tested tests people respondents base births loans accounts records total_votes votes_total "
     "turnout n_tested num_tested sample n_sample total_population obs observations sends sent "
-    "delivered cohort_size group_size bevolkerung einwohner poblacion",
+    "delivered reach registrations admissions discharges procedures list_size valid_votes "
+    "votes_valid cohort_size group_size bevolkerung einwohner poblacion poblacion_total "
+    "valid valid_ballots gultige gultige_stimmen exprimes suffrages_exprimes votos_validos",
     "other": "year month week day date quarter period time id code geoid fips iso rank lat lon "
     "latitude longitude note notes remark remarks source footnote footnotes flag index row "
-    "objectid area zip",
+    "objectid area zip "
+    # Of elections: who might have voted, who did, and what does not count.
+    "electorate electors eligible eligible_voters registered registered_voters registered_electors "
+    "ballots ballots_cast votes_cast voters turnout_percent turnout_rate voter_turnout invalid "
+    "invalid_votes invalid_ballots blank blank_votes spoiled spoiled_ballots spoilt rejected "
+    "rejected_votes rejected_ballots null_votes overvotes undervotes wahlberechtigte wahler "
+    "wahlbeteiligung stimmberechtigte stimmbeteiligung eingelegte ungultige ungultige_stimmen "
+    "leere inscrits votants abstentions nuls blancs censo votos_nulos votos_blancos",
 }
 _ROLES = {name: role for role, names in _NAMES.items() for name in names.split()}
 # Words inside names, where the whole name is not known. The first that is found counts.
@@ -57,8 +70,8 @@ _WORDS: tuple[tuple[str, frozenset[str]], ...] = (
     ("noise", frozenset({"noise", "sigma"})),
     ("error", frozenset({"se", "stderr", "sem"})),
     ("margin", frozenset({"moe", "margin"})),
-    ("lower", frozenset({"lower", "low", "lcl", "lci", "lcb", "lb", "ll", "lo", "min"})),
-    ("upper", frozenset({"upper", "high", "ucl", "uci", "ucb", "ub", "ul", "hi", "max"})),
+    ("lower", frozenset({"lower", "low", "lcl", "lci", "lcb", "lb", "ll", "lo", "min", "inf"})),
+    ("upper", frozenset({"upper", "high", "ucl", "uci", "ucb", "ub", "ul", "hi", "max", "sup"})),
     ("other", frozenset({"year", "date", "id", "code", "rank", "fips", "geoid"})),
     (
         "share",
@@ -108,7 +121,9 @@ _KINDS = {
     "districts groups hospitals municipalities places precincts provinces regions schools sets "
     "sites states stores streets tracts villages wards zones",
 }
+_KINDS_OF_NAME = frozenset({"id", "code", "name", "no", "nr", "number", "key", "label"})
 _UNITS, _TOTALS, _OF_ALL = (frozenset(names.split()) for names in _KINDS.values())
+_SIGNS = {"%": "percent", "\u2030": "per 1000", "\u00b1": "plus minus", "+/-": "plus minus"}
 _PERCENT = frozenset({"percent", "pct", "percentage", "perc"})
 _PER = {
     "1000": 1e3,
@@ -118,12 +133,17 @@ _PER = {
     "100000": 1e5,
     "100k": 1e5,
     "million": 1e6,
+    "mille": 1e3,
+    "mill": 1e3,
 }
 _NEGATIVE_POSITIVE = (
     {"negative": 0, "positive": 1},
     {"negatives": 0, "positives": 1},
     {"neg": 0, "pos": 1},
     {"no": 0, "yes": 1},
+    {"nein": 0, "ja": 1},
+    {"non": 0, "oui": 1},
+    {"against": 0, "for": 1},
     {"false": 0, "true": 1},
     {"0": 0, "1": 1},
 )
@@ -138,7 +158,8 @@ def plain_name(name: str) -> str:
     letters = unicodedata.normalize("NFKD", name.strip())
     letters = "".join(letter for letter in letters if not unicodedata.combining(letter))
     spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", letters)  # lowerCI, StdErr
-    spaced = spaced.replace("%", " percent ")
+    for sign, word in _SIGNS.items():
+        spaced = spaced.replace(sign, f" {word} ")
     return re.sub(r"[^0-9a-z]+", "_", spaced.casefold()).strip("_")
 
 
@@ -152,6 +173,10 @@ def role_of(name: str) -> Role | None:
     for phrase in ("standard_error", "std_error", "std_err"):
         if phrase in plain:
             return "error"
+    if per_how_many(name) is not None:
+        return "share"
+    if re.match(r"(n|no|number|count)_(with|positive|ill|infected|affected)", plain):
+        return "positives"
     words = set(plain.split("_"))
     for role, known in _WORDS:
         if words & known:
@@ -170,11 +195,24 @@ def percent_free(name: str) -> str:
     return re.sub(r"\s*[(\[]?\s*(%|\bper ?cent\b|\bpct\b)\s*[)\]]?\s*$", "", name.strip()) or name
 
 
+def repeats(name: str, columns: Collection[str]) -> bool:
+    """Say whether a column states in percent what the one of that name says in counts."""
+    bare = percent_free(name)
+    return bare != name and bare in columns
+
+
 def per_how_many(name: str) -> float | None:
     """Return 1000 for names such as ``rate_per_1000`` or ``Cases per 1,000``, else None."""
-    joined = re.sub(r"(?<=\d)[, .](?=\d{3}(?!\d))", "", name)
-    found = re.search(r"per_?([0-9]+k?|million)(_|$)", plain_name(joined))
+    joined = re.sub(r"(?<=\d)[, .\u2009\u202f](?=\d{3}(?!\d))", "", name)
+    plain = plain_name(joined).replace("hundred_thousand", "100000").replace("thousand", "1000")
+    found = re.search(r"(?:per|pour|pro|je)_?([0-9]+k?|million|mille?)(_|$)", plain)
     return _PER.get(found[1]) if found else None
+
+
+def without_kind(name: str) -> str:
+    """Return a plain name without words such as id, code and name: 'Hospital ID' is 'hospital'."""
+    words = [word for word in plain_name(name).split("_") if word not in _KINDS_OF_NAME]
+    return "_".join(words)
 
 
 def is_year(name: str) -> bool:
@@ -189,8 +227,8 @@ def unit_of(name: str) -> bool:
 
 def is_total(name: object, column: str) -> bool:
     """Say whether a set of that name, in a column of that name, sums up the others."""
-    plain = plain_name(str(name)) if isinstance(name, str) else ""
-    if plain in _TOTALS:
+    plain = plain_name(name) if isinstance(name, str) else ""
+    if plain in _TOTALS or re.match(r"(grand )?totals?\s*[:(]", str(name).strip().casefold()):
         return True
     first, _, rest = plain.partition("_")
     if first not in ("all", "total"):

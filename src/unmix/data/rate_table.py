@@ -5,6 +5,7 @@ Knows the names and the cells of columns, but not what they mean together.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,14 @@ from numpy.typing import NDArray
 
 from unmix.core.class_shares import share_problems, sums_to_one
 from unmix.data.rate_cells import Cells, ambiguous_thousands, read_cells
-from unmix.data.rate_names import per_how_many, role_of, says_percent, unit_of
+from unmix.data.rate_names import (
+    per_how_many,
+    plain_name,
+    repeats,
+    role_of,
+    says_percent,
+    unit_of,
+)
 from unmix.data.rate_statement import RateStatement
 from unmix.data.wording import listed, nearest, quoted
 from unmix.errors import InputError
@@ -133,6 +141,10 @@ class RateTable:
             cure = "correct it, or remove the column if it holds no numbers"
             if "\u00b1" in said:
                 cure = "write what follows the sign in a column 'se', or 'moe' if it is a margin"
+            elif re.search(r"\d\s*[kmKM]$|\d\s*(bn|mn|mio|tsd)\.?$", said):
+                cure = "write the number out"
+            elif re.fullmatch(r"[^()]*\d\s*\([^()]*\d[^()]*\)", said):
+                cure = "say in the name what is in brackets, as in 'rate (SE)' or 'n (%)'"
             raise InputError(f"{self.where(name, j)}: {said!r} is not a number; {cure}.")
         return cells
 
@@ -175,6 +187,13 @@ class RateTable:
         by_name: dict[str, list[str]] = {}
         for name in self.columns:
             of_name = role_of(name)
+            if plain_name(name) == "plus_minus" and name not in named.values():
+                raise InputError(
+                    f"{self.source}, column {name!r}: rename it 'se' if it holds standard errors, "
+                    "'moe' if it holds margins (95 %)."
+                )
+            if repeats(name, self.columns):
+                continue
             if of_name not in (None, "other") and name not in named.values():
                 by_name.setdefault(str(of_name), []).append(name)
         found = dict(named)
@@ -202,6 +221,8 @@ class RateTable:
         """Choose between columns of one role, or ask; none where classes may have these names."""
         if role in ("positives", "total") and "share" in by_name:
             return []
+        if role == "total" and "positives" not in by_name:
+            return []  # counts of classes add up to one of them
         numeric = [name for name in self.columns if self.cells(name).is_number]
         if set(names) <= set(numeric) and adds_up(self, numeric):
             return []

@@ -20,9 +20,10 @@ from unmix.data.addresses import CSV, suffixes
 from unmix.data.priors import Priors
 from unmix.data.published_csv import read_published_csv
 from unmix.data.rate_columns import understand
-from unmix.data.rate_names import is_total, plain_name, unit_of
+from unmix.data.rate_names import is_total, plain_name, unit_of, without_kind
 from unmix.data.rate_table import RateOptions
-from unmix.data.tables import open_table
+from unmix.data.split_cells import split_cells
+from unmix.data.tables import naming, open_table
 from unmix.data.wording import listed, nearest
 from unmix.errors import InputError
 
@@ -46,6 +47,7 @@ def read_rates(
     count_noise: float | None = None,
     rates_are: str = "auto",
     drop_unrated: bool = False,
+    sheet: str | None = None,
     least_sets: int = 2,
 ) -> Any:
     """
@@ -81,6 +83,8 @@ def read_rates(
         rates of the population where there are none.
     drop_unrated : bool
         Leave out rows of sets that have no rate, instead of refusing them.
+    sheet : str, optional
+        The sheet of an Excel workbook, where several have a table.
     least_sets : int
         Sets that there must be: 1 for an owner of rows who fits together with others.
 
@@ -121,6 +125,7 @@ def read_rates(
                 "set_column": set_column,
                 "rates_are": rates_are,
                 "drop_unrated": drop_unrated,
+                "sheet": sheet,
                 "least_sets": least_sets,
             }
             return {
@@ -133,9 +138,10 @@ def read_rates(
     if isinstance(rates, pd.Series):
         name = "share" if rates.name is None else str(rates.name)
         rates = rates.rename(name).to_frame().rename_axis("set")
-    table = (
-        _file_columns(rates, set_column) if _is_path(rates) else _frame_columns(rates, set_column)
-    )
+    if _is_path(rates):
+        table = _file_columns(rates, set_column, sheet)
+    else:
+        table = _frame_columns(rates, set_column)
     return _priors_of(table, options, drop_unrated=drop_unrated, least_sets=least_sets)
 
 
@@ -156,6 +162,9 @@ def _priors_of(
 ) -> Priors:
     """Return what a table says of the sets that it rates."""
     table, totals = _without_totals(table)
+    with naming(table.source):
+        columns, options = split_cells(table.columns, options)
+    table = replace(table, columns=columns)
     found = understand(table.columns, table.set_ids, table.source, options)
     kept = np.flatnonzero(found.rated)
     ids = tuple(table.set_ids[j] for j in kept)
@@ -211,14 +220,16 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, pd.DataFrame | Priors) or hasattr(value, "__arrow_c_stream__")
 
 
-def _file_columns(path: Any, set_column: str | None) -> _Columns:
+def _file_columns(path: Any, set_column: str | None, sheet: str | None) -> _Columns:
     """Read a file of rates as text."""
     path = os.fspath(path)
     if path.lower().endswith(EXCEL):
         from unmix.data.workbook import read_workbook
 
-        cells, where, about = read_workbook(path, set_column)
+        cells, where, about = read_workbook(path, set_column, sheet)
         text = _as_arrays(cells)
+    elif sheet is not None:
+        raise InputError(f"{path} has no sheets, only workbooks (.xlsx) have; leave out --sheet.")
     else:
         text, where, about = _text_columns(path, set_column)
     id_column = _find_set_column(path, text, set_column)
@@ -322,9 +333,10 @@ def _find_set_column(path: str, columns: Mapping[str, Any], set_column: str | No
         if name is not None and name in columns:
             return name
     wanted = "set" if set_column is None else set_column
-    alike = [name for name in columns if plain_name(name) == plain_name(wanted)]
-    if len(alike) == 1:
-        return alike[0]
+    for form in (plain_name, without_kind):  # Region for region, Hospital ID for hospital
+        alike = [name for name in columns if form(name) == form(wanted)]
+        if len(alike) == 1:
+            return alike[0]
     words = [name for name, cells in columns.items() if _are_names(cells)]
     if len(words) == 1 and set_column is not None:
         return words[0]
@@ -343,7 +355,8 @@ def _are_names(cells: Any) -> bool:
     found = cells.drop_null()
     if not len(found) == len(cells) == len(cells.unique()):
         return False
-    return len(read_cells(cells).unreadable) == len(cells)
+    read = read_cells(cells)
+    return bool(read.unreadable) and not len(read.stated) and not read.ranges.any()
 
 
 def _checked_ids(

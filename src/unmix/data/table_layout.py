@@ -13,10 +13,10 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from unmix.data.rate_cells import read_cells
-from unmix.data.rate_names import plain_name
+from unmix.data.rate_names import plain_name, without_kind
 from unmix.errors import InputError
 
-__all__ = ["LaidOut", "Row", "lay_out"]
+__all__ = ["LaidOut", "Row", "has_name", "lay_out"]
 
 Row = tuple[int, Sequence[str | None]]
 """The number of a row, from 1, and its cells, None where they are empty."""
@@ -72,7 +72,9 @@ def lay_out(source: str, rows: Sequence[Row], kind: str, wanted: str | None = No
         raise InputError(f"{source} has no table of two columns or more.")
     usual = Counter(len(filled[place][1]) for place in wide).most_common(1)[0][0]
     start = next((p for p in wide if len(filled[p][1]) >= usual), wide[0])
-    named = [p for p in wide if wanted is not None and _has_name(filled[p][1], wanted)]
+    if start > 0 and filled[start][1][0] is None and start - 1 in wide:
+        start -= 1  # the names of the first columns stand above those of the others
+    named = [p for p in wide if wanted is not None and has_name(filled[p][1], wanted)]
     if named and named[0] > start + _is_incomplete(filled[start][1]):
         start = named[0]
     header, body = filled[start], filled[start + 1 :]
@@ -108,6 +110,7 @@ def lay_out(source: str, rows: Sequence[Row], kind: str, wanted: str | None = No
 def _names(header: list[str | None], body: list[Row]) -> tuple[list[str | None], list[Row]]:
     """Return the names of the columns, from one row or from two, and the rows below."""
     names = [None if name is None else name.strip() for name in header]
+    names += [None] * (len(body[0][1]) - len(names) if body else 0)
     if (
         not _is_incomplete(names)
         or len(body) < 2
@@ -131,9 +134,11 @@ def _is_incomplete(names: Sequence[str | None]) -> bool:
     return len(known) < len(names)
 
 
-def _has_name(cells: Sequence[str | None], wanted: str) -> bool:
+def has_name(cells: Sequence[str | None], wanted: str) -> bool:
     """Say whether a row has a name, but for case and signs."""
-    return any(cell is not None and plain_name(cell) == plain_name(wanted) for cell in cells)
+    forms = (plain_name, without_kind)
+    given = [cell for cell in cells if cell is not None]
+    return any(form(cell) == form(wanted) for cell in given for form in forms)
 
 
 def _has_numbers(cells: Sequence[str | None]) -> bool:

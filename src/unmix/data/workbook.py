@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable
+from datetime import datetime, time
 from typing import Any
 
-from unmix.data.table_layout import lay_out
+from unmix.data.table_layout import Row, has_name, lay_out
+from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import explained_os_errors
 
@@ -14,16 +16,18 @@ __all__ = ["read_workbook"]
 
 
 def read_workbook(
-    path: str, wanted: str | None = None
+    path: str, wanted: str | None = None, sheet: str | None = None
 ) -> tuple[dict[str, list[str | None]], Callable[[int], str], str]:
     """
-    Read the first sheet with a table; a title above it and notes below are passed over.
+    Read the sheet with the table; a title above it and notes below are passed over.
 
     Parameters
     ----------
     path
     wanted
-        The name of a column that must be there.
+        The name of a column that must be there: sheets without it, such as a cover, are others.
+    sheet
+        The name of the sheet, where several have a table.
 
     Returns
     -------
@@ -49,15 +53,36 @@ def read_workbook(
         except (zipfile.BadZipFile, InvalidFileException, KeyError) as error:
             raise InputError(f"{path} is no Excel workbook; save it again as .xlsx.") from error
     try:
-        for sheet in book.worksheets:
-            rows = list(enumerate(_rows(sheet), start=1))
-            if any(sum(cell is not None for cell in cells) > 1 for _, cells in rows):
-                about = f" in sheet {sheet.title!r}" if len(book.worksheets) > 1 else ""
-                found = lay_out(path, rows, "row", wanted)
-                return found.columns, found.row_name, about + found.above
+        titles = [page.title for page in book.worksheets]
+        if sheet is not None and sheet not in titles:
+            raise InputError(f"{path} has no sheet {sheet!r}; it has {listed(titles)}.")
+        asked = [page for page in book.worksheets if sheet in (None, page.title)]
+        pages = {page.title: list(enumerate(_rows(page), start=1)) for page in asked}
     finally:
         book.close()
-    raise InputError(f"{path} has no sheet with a table of two columns or more.")
+    tables = {title: rows for title, rows in pages.items() if any(_is_wide(row) for row in rows)}
+    if not tables:
+        raise InputError(f"{path} has no sheet with a table of two columns or more.")
+    named = {
+        title: rows
+        for title, rows in tables.items()
+        if wanted is not None and any(has_name(cells, wanted) for _, cells in rows)
+    }
+    meant = named or tables
+    if len(named) > 1:
+        raise InputError(
+            f"{path} has a table in each of the sheets {listed(list(named))}; say which one with "
+            "--sheet NAME."
+        )
+    title = next(iter(meant))
+    about = f" in sheet {title!r}" if len(titles) > 1 else ""
+    found = lay_out(path, meant[title], "row", wanted)
+    return found.columns, found.row_name, about + found.above
+
+
+def _is_wide(row: Row) -> bool:
+    """Say whether a row has two cells or more."""
+    return sum(cell is not None for cell in row[1]) > 1
 
 
 def _rows(sheet: Any) -> list[list[str | None]]:
@@ -72,8 +97,12 @@ def _text(cell: Any) -> str | None:
         return None
     if isinstance(value, bool):
         return str(value)
+    if isinstance(value, datetime) and value.time() == time(0):
+        return str(value.date())
     if isinstance(value, int | float):
         shown = str(getattr(cell, "number_format", "") or "")
+        if shown and set(shown) == {"0"} and float(value).is_integer():
+            return str(int(value)).zfill(len(shown))  # an id that is shown as 007
         if "%" in shown:
             return f"{round(100 * value, 10):g}%"
         return str(int(value)) if float(value).is_integer() else repr(float(value))

@@ -53,6 +53,8 @@ FLAT = 1e-12
 LEAST_NAMED = 50  # rows, from which on it is no accident that all differ
 MOST_GAPS = 2.0  # how far numbers of rows may be apart, on average
 NEARLY = 0.1  # of the rows may be words in a column that holds numbers
+# How pandas names the index of a frame that was saved with it, in CSV and in Parquet.
+_INDEX = re.compile(r"^(Unnamed: 0(\.\d+)?|__index_level_\d+__)$")
 UNKNOWN, MISSING = -2.0, -1.0  # codes of categories; those of known ones count from 0
 
 
@@ -151,6 +153,8 @@ class SeenColumn:
     @property
     def names_rows(self) -> str:
         """Say why the column only names or numbers the rows; empty if it does not."""
+        if _INDEX.match(self.name):
+            return "is the index of a saved frame"
         rows = sum(self.words.values()) if self.words else self.count
         if rows < LEAST_NAMED:
             return ""
