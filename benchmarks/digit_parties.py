@@ -11,7 +11,7 @@ import pandas as pd
 from sklearn.decomposition import PCA
 
 from unmix.core.class_shares import ClassShares
-from unmix.data.benchmarks import load_benchmark
+from unmix.data.benchmark_files import load_benchmark
 from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets
 from unmix.federated.party import Party

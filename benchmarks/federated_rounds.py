@@ -7,6 +7,7 @@ is one question to all parties. The rivals are trained by the same loss, with a 
 for FedProx a pull, that were chosen by the *test* AUC they end with: better than anybody could.
 """
 
+import random
 import time
 
 import numpy as np
@@ -61,7 +62,7 @@ def by_noisy_sums(digits, epsilon, seed):
     """Fit as `unmix federated` does where every party adds noise."""
     parties = digits.parties()
     for j, party in enumerate(parties):
-        party.noise = SumNoise(epsilon, norm=8.0, rng=np.random.default_rng([seed, j]))
+        party.noise = SumNoise(epsilon, norm=8.0, rng=random.Random(100 * seed + j))
     conversation = Conversation(PartiesHere(parties))
     return fit_together(conversation, l2=L2, held_out=0.0).classifier.learner_.fit
 

@@ -1,5 +1,6 @@
 """Parties that fit together by sums find what one table of all rows would have given."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -313,6 +314,8 @@ def test_two_parties_of_one_name_are_refused():
 def test_a_party_tells_of_no_set_with_few_rows():
     with pytest.raises(InputError, match=r"set 'ward 0\.0' has 12 rows"):
         hospitals(rows=12)
+    with pytest.raises(InputError, match=r"6 rows of set .* would be held out and 19 be left"):
+        sets_of(hospitals(rows=25)[0], held_out=0.25)
     parties, _ = hospitals(rows=40, least_rows=30)
     asked = Message("sums", 5, "hospital 0", {"about": "losses", "sets": [], "rows": "kept"})
     reply = Message.from_bytes(parties[0].reply(asked.to_bytes()))
@@ -323,8 +326,9 @@ def asked_for_sums(party, uses, sets):
     """Return the reply of a party to a question for sums over some of its rows."""
     text = {"about": "losses", "method": "ssc", "num_rows": 100, "sets": sets, "rows": uses}
     point = np.zeros(1 + len(party._rows.x[0]))
-    arrays = {"shares": np.array([[0.8, 0.2], [0.3, 0.7]]), "sizes": np.array([50, 50])}
-    arrays |= {"counted": np.full(2, -1.0), "errors": np.zeros(2), "target": np.array([0.5, 0.5])}
+    share, m = np.linspace(0.2, 0.7, len(sets) + 1), len(sets) + 1  # one for all other parties
+    arrays = {"shares": np.stack((1 - share, share), axis=1), "sizes": np.full(m, 50)}
+    arrays |= {"counted": np.full(m, -1.0), "errors": np.zeros(m), "target": np.array([0.5, 0.5])}
     asked = Message("sums", 5, party.name, text, arrays | {"point": point})
     return Message.from_bytes(party.reply(asked.to_bytes()))
 
@@ -333,15 +337,19 @@ def test_no_two_replies_differ_by_a_few_rows():
     parties, _ = hospitals(rows=100)
     sets_of(parties, held_out=0.2)
     party = parties[0]
-    # 80 rows of a set are for training, and 16 of them are checked: too few to be told apart.
-    assert asked_for_sums(party, "kept", [1, 2]).kind == "sums"
-    assert asked_for_sums(party, "fitted", [1, 2]).kind == "sums"
+    for sets in ([1], [1, 2], [1, 1, 2]):
+        assert asked_for_sums(party, "kept", sets).kind == "sums"
+    for uses in ("fitted", "checked"):
+        assert asked_for_sums(party, uses, [0, 1, 2, 3]).kind == "sums"
     for uses, sets, words in (
-        ("checked", [1], "16 rows"),
-        ("fitted", [1], "16 rows"),
-        ("fitted", [1, 1, 1], "16 rows"),
+        ("checked", [1], "all sets at once"),  # 16 rows
+        ("checked", [1, 2], "all sets at once"),
+        ("fitted", [0, 0, 1, 2, 3], "all sets at once"),
         ("judged", [1, 2], "no sum"),
         ("rows", [1, 2], "no sum"),
+        ("kept", [], "no set"),
+        ("kept", [-1, 3], "that there is not"),
+        ("kept", [4], "that there is not"),
     ):
         reply = asked_for_sums(party, uses, sets)
         assert reply.kind == REFUSAL
@@ -355,7 +363,7 @@ def test_no_two_replies_differ_by_a_few_rows():
 
 @pytest.mark.parametrize("epsilon", [8.0, 1e6])
 def test_a_fit_by_noisy_sums_is_near_that_without_noise(epsilon):
-    rng = np.random.default_rng(0)
+    rng = random.Random(0)
     parties, table = hospitals(rows=2_000)
     noisy, _ = hospitals(rows=2_000)
     for party in noisy:
@@ -404,7 +412,7 @@ def test_sets_of_one_name_get_that_of_their_party():
 
 
 def test_noise_buys_its_epsilon_and_is_as_large_as_it_says():
-    noise = SumNoise(epsilon=2.0, norm=5.0, answers=10, rng=np.random.default_rng(0))
+    noise = SumNoise(epsilon=2.0, norm=5.0, answers=10, rng=random.Random(0))
     assert epsilon_of(noise.sigma / 5.0, 10, noise.delta) == pytest.approx(2.0)
     x = noise.clipped(np.random.default_rng(1).normal(size=(500, 40)) * 3)
     assert np.sqrt((x**2).sum(axis=1) + 1).max() == pytest.approx(5.0)
@@ -413,12 +421,12 @@ def test_noise_buys_its_epsilon_and_is_as_large_as_it_says():
 
     question = Question("losses", "ssc", rows.set_priors, rows.set_sizes, 500, None)
     exact = answer(x, rows.set_index, question, np.zeros(41))
-    found = np.array([noise.added(exact, question) for _ in range(10)]) * 500
+    found = np.array([noise.added(exact, question, [0, 1]) for _ in range(10)]) * 500
     assert (found[:, 0] == 0).all()
     spread = (found[:, 1:] - exact[1:] * 500).std()
     assert spread == pytest.approx(noise.sigma, rel=0.15)
     with pytest.raises(InputError, match="all 10 sums"):
-        noise.added(exact, question)
+        noise.added(exact, question, [0, 1])
     # A row more moves a sum by no more than the length that is assumed.
     without = answer(x[1:], rows.set_index[1:], question, np.zeros(41))
     assert np.sqrt(((exact - without)[1:] ** 2).sum()) * 500 <= 5.0

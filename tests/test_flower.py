@@ -12,6 +12,8 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +176,10 @@ def test_who_does_not_know_the_code_is_not_let_in_and_told_so(rows, started):
         *("serve", "--parties", "2", "-o", "model", "--listen", server, *FIT),
         *("--code-file", "code.txt"),
     )
+    assert "listening on" in serving.stderr.readline()
+    for path in ("docs", "v1/control/list-nodes", "v1/control/start-run", "v1/runtime/get-run"):
+        with pytest.raises(urllib.error.HTTPError, match="404"):  # Flower would answer anybody
+            urllib.request.urlopen(f"http://{server}/{path}", data=b"")
     stranger = started(*joining("north", server, "--code-file", "other.txt"))
     for process in (serving, stranger):
         _, (line,) = ended(process, 2)

@@ -24,6 +24,7 @@ __all__ = ["Agreement", "agree"]
 IntArray = npt.NDArray[np.int64]
 
 MOST_SETS, MOST_CLASSES, MOST_ROWS = 1_000_000, 1_000, 10**12
+MOST_JUDGED = 50_000_000  # rows of all parties whose scores are counted; each takes memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,6 +92,11 @@ def agree(
     parties = conversation.parties
     for reply in replies:
         _check_sets(reply, least_rows)
+    judged = [int(reply.arrays["judged"].sum()) for reply in replies]
+    if sum(judged) > MOST_JUDGED:
+        most = int(np.argmax(judged))
+        what = f"holds {judged[most]:,} rows out where {MOST_JUDGED:,} of all parties are enough"
+        stop(parties[most], f"{what} (--held-out)")
     classes = _same_classes(replies)
     told = [read_columns(reply.party, reply.text.get("columns")) for reply in replies]
     encoder = agreed_encoder(parties, told)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import logging
 import os
@@ -14,16 +13,18 @@ __all__ = [
     "END",
     "HELLO",
     "enclosed",
-    "hashed_code",
     "import_flower",
     "inflated",
     "objects_of",
     "opened",
+    "sealed",
+    "unsealed",
 ]
 
 HELLO, END = "hello", "end"
 """Kinds of messages about the connection itself: who is there, and that it is over."""
 RECORD, KEY = "unmix", "data"
+SEAL_BYTES = 32
 
 
 def import_flower() -> None:
@@ -35,9 +36,15 @@ def import_flower() -> None:
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
-def hashed_code(code: str, nonce: str, name: str) -> str:
-    """Return what proves that a party knows the code, without telling it."""
-    return hmac.new(code.encode(), f"{nonce} {name}".encode(), hashlib.sha256).hexdigest()
+def sealed(code: str, data: bytes) -> bytes:
+    """Return bytes behind a seal that only those can make who know the code."""
+    return hmac.digest(code.encode(), data, "sha256") + data
+
+
+def unsealed(code: str, data: bytes) -> tuple[bytes, bool]:
+    """Return bytes without their seal, and whether it was made by the code."""
+    seal, inside = data[:SEAL_BYTES], data[SEAL_BYTES:]
+    return inside, hmac.compare_digest(seal, hmac.digest(code.encode(), inside, "sha256"))
 
 
 def enclosed(data: bytes) -> Any:

@@ -15,11 +15,12 @@ from unmix.federated.flower import (
     END,
     HELLO,
     enclosed,
-    hashed_code,
     import_flower,
     inflated,
     objects_of,
     opened,
+    sealed,
+    unsealed,
 )
 from unmix.federated.messages import Message
 from unmix.federated.party import Party
@@ -99,16 +100,19 @@ def _answered(
             pause = min(1.2 * pause, LATER)
             continue
         pause, silent = SOON, time.monotonic()
-        message, data = _fetched(received[0], received[1], pull, confirm)
+        message, came = _fetched(received[0], received[1], pull, confirm)
+        data, by_code = unsealed(code, came)
         asked = Message.from_bytes(data)
         if asked.kind == END:
             return asked
-        if asked.kind == HELLO:
-            proof = hashed_code(code, str(asked.text.get("nonce")), party.name)
-            reply = Message(HELLO, -1, party.name, {"proof": proof}).to_bytes()
-        else:
+        if asked.kind == HELLO:  # whoever asks, the name and the seal tell it who is here
+            text = {"nonce": str(asked.text.get("nonce"))}
+            reply = Message(HELLO, -1, party.name, text).to_bytes()
+        elif by_code:
             reply = party.reply(data)
-        _sent(reply, message, send, push)
+        else:
+            raise InputError("the server does not know the code of this fit (--code-file)")
+        _sent(sealed(code, reply), message, send, push)
         told(asked, len(reply))
 
 

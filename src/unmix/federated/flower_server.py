@@ -7,7 +7,6 @@ Only what Flower is asked to carry is known here, bytes to a party and bytes bac
 
 from __future__ import annotations
 
-import hmac
 import secrets
 import threading
 import time
@@ -21,10 +20,11 @@ from unmix.federated.flower import (
     END,
     HELLO,
     enclosed,
-    hashed_code,
     import_flower,
     objects_of,
     opened,
+    sealed,
+    unsealed,
 )
 from unmix.federated.messages import Message, check_party_name
 from unmix.federated.replies import stop
@@ -35,6 +35,7 @@ POLL_SECONDS = 0.005
 HEARTBEAT_SECONDS = 10.0
 START_SECONDS = 60.0
 GOODBYE_SECONDS = 10.0
+FOR_PARTIES = "/v1/fleet/"  # where a SuperLink serves SuperNodes
 
 
 class FlowerParties:
@@ -67,7 +68,9 @@ class FlowerParties:
             files = {"ssl_certfile": certificates[0], "ssl_keyfile": certificates[1]}
         try:
             self._server = uvicorn.Server(
-                uvicorn.Config(app, host, port, log_config=None, access_log=False, **files)
+                uvicorn.Config(
+                    _for_parties(app), host, port, log_config=None, access_log=False, **files
+                )
             )
             self._server.config.load()
         except OSError as error:
@@ -153,7 +156,13 @@ class FlowerParties:
 
     def exchange(self, outgoing: Mapping[str, bytes], timeout: float) -> list[tuple[str, bytes]]:
         """Send each party its bytes, and return what came back in time."""
-        return self._pull(self._push(outgoing), timeout)
+        found = []
+        for party, data in self._pull(self._push(outgoing), timeout):
+            reply, by_code = unsealed(self._code, data)
+            if not by_code:
+                stop(party, "answered without the seal of this fit's code")
+            found.append((party, reply))
+        return found
 
     def _name_of(self, node: int) -> str:
         """Ask a node for the name of its party, and check that it knows the code."""
@@ -163,13 +172,13 @@ class FlowerParties:
         came = self._pull(self._push({"": asked}), START_SECONDS)
         if not came:
             raise InputError("somebody connected and did not say its name; start it again")
+        data, by_code = unsealed(self._code, came[0][1])
         try:
-            reply = Message.from_bytes(came[0][1])
+            reply = Message.from_bytes(data)
             name = check_party_name(reply.party)
         except ValueError:
             raise InputError("somebody connected that is no party of this version") from None
-        proof = str(reply.text.get("proof"))
-        if not hmac.compare_digest(proof, hashed_code(self._code, nonce, name)):
+        if not by_code or reply.text.get("nonce") != nonce:
             stop(name, "does not know the code of this fit (--code-file)")
         if name in self._nodes:
             stop(name, "joined twice; give each party its own name (--name)")
@@ -185,7 +194,9 @@ class FlowerParties:
         ids = {}
         for party, data in outgoing.items():
             message = FlowerMessage(
-                enclosed(data), dst_node_id=self._nodes[party], message_type="query"
+                enclosed(sealed(self._code, data)),
+                dst_node_id=self._nodes[party],
+                message_type="query",
             )
             name, contents = objects_of(message)
             session = self._state.start_session(self._run)
@@ -246,3 +257,21 @@ class FlowerParties:
         """Serve until the end; uvicorn exits where it cannot listen."""
         with suppress(SystemExit):
             self._server.run()
+
+
+def _for_parties(app: Any) -> Any:
+    """Return what a SuperLink serves to SuperNodes, and nothing else of it.
+
+    Flower would serve on the same port, to anybody who reaches it, how runs are started and how
+    SuperNodes are asked.
+    """
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        kind = scope["type"]
+        if kind == "lifespan" or (kind == "http" and scope["path"].startswith(FOR_PARTIES)):
+            await app(scope, receive, send)
+        elif kind == "http":
+            await send({"type": "http.response.start", "status": 404, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+    return served

@@ -74,6 +74,7 @@ class Message:
         try:
             arrays = load_arrays(data)
             head = json.loads(arrays.pop(HEAD).tobytes())
+            json.dumps(head, ensure_ascii=False).encode()  # half a character could not be written
             kind, number, party, text = (head[k] for k in ("kind", "round", "party", "text"))
         except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise ValueError("these bytes are no message") from error

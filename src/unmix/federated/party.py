@@ -26,6 +26,7 @@ from unmix.federated.messages import Message, check_party_name
 from unmix.federated.score_cells import cell_counts_of_sets
 from unmix.federated.shared_columns import SharedColumn
 from unmix.federated.sum_noise import SumNoise
+from unmix.learn.columns import CategoryColumn
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.methods import method_named
 from unmix.learn.sums import Question, answer
@@ -47,8 +48,8 @@ USES = {
     "judged": (JUDGED,),
 }
 """Rows that a question may be about."""
-SUMMED = {"kept": ("kept",), "fitted": ("checked", "fitted"), "checked": ("fitted", "checked")}
-"""Uses of rows that sums are told over, and what must be enough rows for it."""
+SUMMED = ("kept", "fitted", "checked")
+"""Uses of rows that sums are told over; the last two over all sets at once, or not at all."""
 RATE = -1.0  # in the place of infinitely many rows counted: the rate of a population
 
 
@@ -88,6 +89,8 @@ class Party:
     _use: npt.NDArray[np.int64] | None = None
     """What each row is for, by its place in `USES`."""
     _rows: UnlabeledSets | None = None
+    _words: dict[str, set[str]] = field(default_factory=dict)
+    """The words of each column that were told."""
     _counted: bool = False
     """Whether scores were told."""
     _drawn: tuple[tuple[str, tuple[int, ...]], UnlabeledSets] | None = None
@@ -144,17 +147,25 @@ class Party:
         self._use = np.where(out, JUDGED, FITTED)
         checked = held_out_rows(self.set_index[~out], CHECKED_SHARE, np.random.default_rng(seed))
         self._use[np.flatnonzero(~out)[checked]] = CHECKED
-        self._rows, self._drawn = None, None
+        sizes = {
+            name: set_rows(self.set_index[np.isin(self._use, uses)], self.num_sets)
+            for name, uses in USES.items()
+        }
+        few = int(sizes["kept"].argmin())
+        if sizes["kept"][few] < self.least_rows:
+            raise InputError(
+                f"{sizes['judged'][few]} rows of set {quoted(self.priors.set_ids[few])} would be "
+                f"held out and {sizes['kept'][few]} be left, fewer than {self.least_rows}; hold "
+                "fewer out (--held-out), or join the set with another"
+            )
+        columns = self.shared_columns(self.frame[~out])
+        self._words = {column.name: set(column.words) for column in columns}
         shares, counted, errors = self._stated()
         text = {
             "sets": [str(name) for name in self.priors.set_ids],
             "classes": None if self.priors.classes is None else [*map(str, self.priors.classes)],
-            "columns": [column.to_json() for column in self.shared_columns(self.frame[~out])],
+            "columns": [column.to_json() for column in columns],
             "noise": None if self.noise is None else self.noise.to_json(),
-        }
-        sizes = {
-            name: set_rows(self.set_index[np.isin(self._use, uses)], self.num_sets)
-            for name, uses in USES.items()
         }
         return asked.reply(text, **sizes, shares=shares, counted=counted, errors=errors)
 
@@ -168,11 +179,20 @@ class Party:
         ]
 
     def encoder(self, asked: Message) -> Message:
-        """Encode the rows as all parties have agreed; tell nothing."""
+        """Encode the rows as all parties have agreed; tell nothing.
+
+        A word that was not told is one that nobody knows, whatever the encoder says: a sum over its
+        rows would tell it.
+        """
         if self._use is None:
             raise InputError("the encoder comes after the table")
         encoder = TableEncoder.from_dict(asked.text["encoder"])
         x = encoder.matrix(self.frame)
+        for column, place in zip(encoder.summaries, encoder.places, strict=True):
+            if isinstance(column, CategoryColumn) and place.value is not None:
+                told = self._words.get(column.name, set())
+                secret = [i for i, word in enumerate(column.categories) if word not in told]
+                x[:, place.value + np.array(secret, dtype=np.int64)] = 0
         if self.noise is not None:
             x = self.noise.clipped(x)
         index, shares = self.set_index, self.priors.set_priors
@@ -183,14 +203,17 @@ class Party:
     def sums(self, asked: Message) -> Message:
         """Tell sums of a loss and its gradient over the rows of training, or offsets of sets."""
         text, arrays = asked.text, asked.arrays
-        chosen = tuple(int(j) for j in text["sets"])
-        uses = str(text["rows"])
+        chosen, uses = self._chosen(text["sets"]), str(text["rows"])
         if uses not in SUMMED:
             raise InputError(f"no sum is told over the rows that are {quoted(uses)}")
-        # Whoever knows the sums over two of these knows that over the rows between them.
-        few = min(self._num_rows(name, chosen) for name in SUMMED[uses])
-        if few < self.least_rows:
-            raise InputError(f"a sum over {few} rows is not told")
+        # Whoever knows the sums over two of these knows that over the rows between them. Those of a
+        # set that are kept are enough, or its table had not been told.
+        if uses != "kept":
+            if chosen != tuple(range(self.num_sets)):
+                raise InputError(f"sums over the rows that are {uses} are told of all sets at once")
+            few = min(self._num_rows("fitted"), self._num_rows("checked"))
+            if few < self.least_rows:
+                raise InputError(f"a sum over {few} rows is not told")
         rows = self._rows_for(uses, chosen)
         question = Question(
             text["about"],
@@ -202,13 +225,15 @@ class Party:
         )
         found = answer(rows.x, rows.set_index, question, arrays["point"])
         if self.noise is not None:
-            found = self.noise.added(found, question)
+            found = self.noise.added(found, question, chosen)
         return asked.reply(sums=found)
 
     def shares(self, asked: Message) -> Message:
         """Tell how well a model predicts the shares of some sets that it was not fitted to."""
-        chosen = np.array([int(j) for j in asked.text["sets"]], dtype=np.int64)
-        rows = self._rows_for("kept", tuple(chosen.tolist()))
+        if self.noise is not None:
+            raise InputError("with noise no share is told that a model predicts")
+        chosen = self._chosen(asked.text["sets"])
+        rows = self._rows_for("kept", chosen)
         logits = _logits(rows.x, asked.arrays["point"])
         method, base = method_named(asked.text["method"]), asked.arrays["base"]
         index, m = rows.set_index, len(chosen)
@@ -258,11 +283,17 @@ class Party:
             raise InputError("rows are told of after the encoder was agreed on")
         return self._rows, self._use
 
-    def _num_rows(self, uses: str, chosen: tuple[int, ...]) -> int:
-        """Return how many rows of some sets are for a use."""
+    def _chosen(self, asked: Any) -> tuple[int, ...]:
+        """Return the numbers of the sets that are asked about, of which each exists."""
+        chosen = tuple(int(j) for j in asked)
+        if not chosen or not 0 <= min(chosen) <= max(chosen) < self.num_sets:
+            raise InputError("it is asked about no set, or about one that there is not")
+        return chosen
+
+    def _num_rows(self, uses: str) -> int:
+        """Return how many rows are for a use."""
         _, use = self._encoded()
-        sizes = set_rows(self.set_index[np.isin(use, USES[uses])], self.num_sets)
-        return int(sizes[np.unique(np.array(chosen, dtype=np.int64))].sum())
+        return int(np.isin(use, USES[uses]).sum())
 
     def _rows_for(self, uses: str, chosen: tuple[int, ...]) -> UnlabeledSets:
         """Return the rows of some sets for a use; a set that is named twice is two sets."""

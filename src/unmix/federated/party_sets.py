@@ -17,7 +17,7 @@ from unmix.core.set_risks import SetEffectRisk
 from unmix.core.share_density import ShareResiduals
 from unmix.federated.agreement import Agreement
 from unmix.federated.party import RATE
-from unmix.federated.replies import Conversation, Field, Form
+from unmix.federated.replies import Conversation, Field, Form, stop
 from unmix.learn.hidden_sets import HiddenSets
 from unmix.learn.linear import fit_linear
 from unmix.learn.methods import METHODS, method_named
@@ -29,6 +29,8 @@ __all__ = ["PartyFold", "PartySets", "fit_party_sets", "own_question", "point_of
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+
+ROUNDING = 1e-3  # of encoded numbers and what follows, as a share
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +96,7 @@ class PartyParts:
         found = []
         for party, reply, given in zip(asked, replies, arrays, strict=True):
             sums = reply.arrays["sums"]
+            self._check(party, question, sums)
             if question.about == "offsets":
                 sums = self._placed(sums, self.own(party), len(given["sizes"]))
             elif question.about == "effects":
@@ -102,6 +105,20 @@ class PartyParts:
             found.append(sums)
             answered(party)
         return found
+
+    def _check(self, party: int, question: Question, sums: FloatArray) -> None:
+        """Refuse sums that no rows of this party can have; there are lies that nobody can see."""
+        name = self.agreement.parties[party]
+        if question.about == "offsets" and (sums[sums.size // 2 :] < 0).any():
+            stop(name, "sent variances that are negative")
+        if question.about != "losses" or self.agreement.noise is not None:
+            return
+        # By Cauchy and Schwarz: the derivative of a loss by a logit is at most 1, and the squares
+        # of a standardised column add up to the number of all rows.
+        rows, times = self.part_rows[party], int(np.bincount(self.chosen).max())
+        most = np.sqrt(rows * times * self.agreement.sizes["kept"].sum()) / question.num_rows
+        if sums[0] < -ROUNDING or (abs(sums[1:]) > most * (1 + ROUNDING)).any():
+            stop(name, f"sent sums that its {rows:,} rows cannot have")
 
     def _form(self, question: Question, point: FloatArray, num_sets: int) -> Form:
         """Return what the answer of a party must look like."""

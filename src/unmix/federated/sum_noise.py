@@ -9,6 +9,8 @@ words and counts of scores are told as they are.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +25,8 @@ __all__ = ["NEEDS", "SumNoise", "epsilon_of"]
 FloatArray = npt.NDArray[np.float64]
 
 DELTA = 1e-5
+METHOD = "ssc"  # whose loss has a derivative by the logit of at most 1
+FINEST = 1e-6  # digit of a sum that is told, in standard deviations of its noise
 ANSWERS = 20  # sums of gradients that a fit with noise asks for
 NEEDS = "noise hides rows in sums over rows: it goes with two classes and method ssc"
 
@@ -39,8 +43,8 @@ class SumNoise:
         Length of a standardised row with its bias, to which longer ones are cut.
     answers : int
         Sums of gradients that are told; then the party stops.
-    rng : Generator, optional
-        Of the noise; by chance if left out, so that nobody can subtract it.
+    rng : random.Random, optional
+        Of the noise; that of the system if left out, which nobody can guess and subtract.
 
     Examples
     --------
@@ -53,7 +57,7 @@ class SumNoise:
     delta: float = DELTA
     norm: float = 8.0
     answers: int = ANSWERS
-    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+    rng: random.Random = field(default_factory=random.SystemRandom)
     told: int = 0
 
     def __post_init__(self) -> None:
@@ -77,21 +81,31 @@ class SumNoise:
 
     def clipped(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return rows (n, d) no longer than the norm, together with the 1 of the bias."""
-        most = np.sqrt(max(self.norm**2 - 1, 0.0))
+        most = np.sqrt(max(self.norm**2 - 1, 0.0)) * (1 - 1e-7)  # floats of 32 bits round up
         lengths = np.sqrt((x.astype(np.float64) ** 2).sum(axis=1))
         scale = most / np.maximum(lengths, max(most, 1e-300))
         return np.asarray(x * scale[:, None], dtype=x.dtype)
 
-    def added(self, found: FloatArray, question: Question) -> FloatArray:
-        """Return a sum of gradients with noise; its value, of which nothing bounds a row, is 0."""
-        if question.about != "losses" or question.set_priors.num_classes != 2:
+    def added(self, found: FloatArray, question: Question, sets: Sequence[int]) -> FloatArray:
+        """Return a sum of gradients over sets with noise.
+
+        Its value, of which nothing bounds what a row adds, is 0. Numbers end where they are a
+        millionth of the noise: what lies behind could tell what they were without it.
+        """
+        if question.about != "losses" or question.method != METHOD:
             raise InputError(NEEDS)
+        if question.set_priors.num_classes != 2:
+            raise InputError(NEEDS)
+        if len(set(sets)) < len(sets):
+            raise InputError("with noise a set counts once in a sum: its rows would move it twice")
         if self.told == self.answers:
             raise InputError(f"all {self.answers} sums that the noise was made for are told")
         self.told += 1
-        noisy = found + self.rng.normal(0, self.sigma / question.num_rows, found.shape)
+        size = self.sigma / question.num_rows
+        noise = [self.rng.gauss(0.0, size) for _ in range(found.size)]
+        noisy = np.rint((found + noise) / (FINEST * size)) * (FINEST * size)
         noisy[0] = 0.0
-        return noisy
+        return np.asarray(noisy)
 
     def to_json(self) -> dict[str, float]:
         """Return what the server may know of it."""
