@@ -344,8 +344,9 @@ def _cifar(runs: Runs) -> str:
     return (
         f"ResNet-32; the paper trained {PAPER_EPOCHS} epochs. In recipe `fast` the first "
         f"{recipe.half_size:.0%} of the steps see images at half their height and width, and "
-        f"batches have {recipe.batch_size} rows. Each run has one thread and computes in bfloat16, "
-        "as convolutions do if the processor supports it.\n\n"
+        f"batches have {recipe.batch_size} rows; it trains {recipe.epochs} epochs. Each run has "
+        "one thread and computes in bfloat16, as convolutions do if the processor supports it. "
+        "Runs of another length are older.\n\n"
     ) + _runs_table({c: r for c, r in runs.items() if c.dataset == "cifar10"})
 
 

@@ -50,6 +50,7 @@ __all__ = [
     "is_convolutional",
     "logits_of",
     "pick_device",
+    "precision_of",
     "train",
 ]
 
@@ -197,7 +198,7 @@ class TrainingRun:
         sizes = sets.part_sizes if options.collective is None else (len(sets),)
         self.part_batches = _batches_of_parts(sizes, recipe, options.batches)
         self.batches = sum(self.part_batches)
-        self.precision = _precision(model, self.place)
+        self.precision = precision_of(model)
         self.gradients = Gradients(self.network, self.precision)
         last = recipe.epochs if options.stop is None else options.stop
         self.last_epoch = min(last, recipe.epochs)
@@ -291,13 +292,21 @@ class TrainingRun:
 
     def end_epoch(self) -> None:
         """Record the epoch, remember the model if it is the best so far, and start the next."""
-        state, held_out, monitor = self.state, self.options.held_out, self.options.monitor
+        state = self.state
         state.seconds += time.perf_counter() - self.started
         row = {
             "epoch": state.epoch + 1,
             "train_risk": state.risk_sum / self.batches,
             "seconds": state.seconds,
         }
+        with self.precision():
+            row = self.judged(row)
+        state.history.append(row)
+        state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
+
+    def judged(self, row: dict[str, float]) -> dict[str, float]:
+        """Return an epoch's row with what held-out rows and the monitor say."""
+        state, held_out, monitor = self.state, self.options.held_out, self.options.monitor
         if held_out is not None:
             judge = self.options.judge or held_out_loss
             row["held_out_loss"] = judge(state.average, held_out)
@@ -307,8 +316,7 @@ class TrainingRun:
         if monitor is not None:
             # A copy, so that it cannot meddle; and what it says replaces nothing.
             row = monitor(copy.deepcopy(state.average).eval()) | row
-        state.history.append(row)
-        state.epoch, state.batch, state.risk_sum, state.seconds = state.epoch + 1, 0, 0.0, 0.0
+        return row
 
     def save_now_and_then(self) -> None:
         """Save the state if the last time is long enough ago."""
@@ -416,8 +424,9 @@ def _prepare_model(model: nn.Module, place: torch.device) -> None:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-def _precision(model: nn.Module, place: torch.device) -> Callable[[], AbstractContextManager[Any]]:
+def precision_of(model: nn.Module) -> Callable[[], AbstractContextManager[Any]]:
     """Return bf16 autocast where the hardware has it and it pays: convolutions, not small MLPs."""
+    place = next(model.parameters()).device
     if place.type == "cuda":
         supported = torch.cuda.is_bf16_supported(including_emulation=False)
     else:

@@ -29,7 +29,7 @@ from unmix.learn.methods import METHODS, Method, method_named
 from unmix.learn.network_models import train_in_stages
 from unmix.learn.networks import CONVOLUTIONAL, build_model
 from unmix.learn.recipes import RECIPES, WITH_HIDDEN, Recipe
-from unmix.learn.training import logits_of
+from unmix.learn.training import logits_of, precision_of
 from unmix.progress import Progress
 from unmix.studies.code_version import code_version
 
@@ -196,7 +196,10 @@ def run_cell(
     }
     if held_out is not None:
         result["selected_epoch"] = trained.selected_epoch
-        result["selected_test_error"] = _errors(benchmark, trained.selected)["test_error"]
+        if trained.selected_epoch == recipe.epochs:  # the same weights
+            result["selected_test_error"] = result["test_error"]
+        else:
+            result["selected_test_error"] = _errors(benchmark, trained.selected)["test_error"]
     return result
 
 
@@ -254,5 +257,6 @@ def build_cell_model(cell: Cell, benchmark: Benchmark) -> nn.Module:
 
 def _errors(benchmark: Benchmark, model: nn.Module) -> dict[str, float]:
     """Count errors on the test rows: recorded, never used."""
-    logits = logits_of(model, benchmark.x_test).numpy()
+    with precision_of(model)():
+        logits = logits_of(model, benchmark.x_test).numpy()
     return {"test_error": test_error(logits, benchmark.y_test)}
