@@ -197,13 +197,14 @@ def held_out_rows(
     """Choose the same share of the rows of each set at random, as a mask of shape (n,).
 
     Of several groupings that is done by the first, where rows without a set are one more. Rows of
-    one `source` (n,) stay together: then a share of the sources is chosen.
+    one `source` (n,) stay together: then a share of the sources is chosen, and the same rows
+    however sources are numbered.
     """
     _check_share(share)
     if source is not None:
-        pool = np.unique(source)
-        out = rng.permutation(pool)[: max(1, round(share * len(pool)))]
-        return np.isin(source, out)
+        _, first, number = np.unique(source, return_index=True, return_inverse=True)
+        out = rng.permutation(np.sort(first))[: max(1, round(share * len(first)))]
+        return np.isin(first[number], out)
     if set_index.ndim == 2:
         set_index = np.unique(set_index[:, 0], return_inverse=True)[1]
     sizes = np.bincount(set_index)
