@@ -1,15 +1,16 @@
 """The code of now beside that of another version: the same work in turns, as ratios of time.
 
     git worktree add /tmp/old v0.1
-    python benchmarks/against_version.py /tmp/old/src [--repeats 3] [--quick]
+    python benchmarks/against_version.py --old /tmp/old [--parts fit,streamed] [--repeats 3]
 
-Processor seconds of the work alone, in a process of its own each time, medians. `fit`: tables of
-random numbers as in growth.py, where the network is the paper's MLP and its time that of its
-training steps. `streamed`: `unmix fit --stream` on a Parquet file sorted by set, as in
-bigger_than_memory.py, the whole process.
+Processor seconds on one thread, medians over turns; every piece in a process of its own. `fit`:
+tables of random numbers as in growth.py. `streamed`: `unmix fit --stream` on a Parquet file sorted
+by set, the whole process. `growth`, `step_cost` and `bigger_than_memory`: what these benchmarks
+measure, each version by its own copy of the script. A training step is told beside the same
+operations as matrix products, a pass over shuffled rows beside a scan of the file, each of the same
+turn. Results are kept one by one in results/against_version.jsonl; what is there is not run again.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -17,21 +18,40 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from measuring import RESULTS, THREADS, machine
+from measuring import THREADS, open_runs
 
+NEW = Path(__file__).parents[1]
 WORK = {
     "linear": {"model": "linear", "rows": 80_000},
     "boosting": {"model": "boosting", "rows": 80_000},
     "mlp": {"model": "mlp", "rows": 10_000},
 }
 STREAMED_ROWS = 500_000
+# Of growth.py: the base, and what of it grows how far, one at a time.
+BASE = {"rows": 20_000, "sets": 20, "columns": 20, "epochs": 4}
+GROWN = {"rows": 80_000, "sets": 10_000, "columns": 80}
+QUICK_BASE, QUICK_GROWN = {"rows": 400, "sets": 4, "columns": 3, "epochs": 1}, {"rows": 800}
+TABLE_ROWS, PASS_ROWS = 5_000_000, 1_000_000
+# Runs a script with the processor's clock for the one on the wall, which others make fast or slow.
+BY_PROCESSOR = """
+import runpy, sys, time
+from pathlib import Path
+time.perf_counter = time.process_time
+sys.argv = sys.argv[1:]
+sys.path.insert(0, str(Path(sys.argv[0]).parent))
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
 
 
 def fit(model, rows, sets=20, columns=20, epochs=4):
-    """Return processor seconds of a fit."""
+    """Return processor seconds of a fit, without those of loading libraries."""
+    import lightgbm  # noqa: F401
+    import torch  # noqa: F401
+
     from unmix import UnmixClassifier
 
     rng = np.random.default_rng(0)
@@ -61,54 +81,137 @@ def write_table(folder, rows):
     rates.to_csv(folder / "rates.csv", index=False)
 
 
-def command(source, *args):
-    """Run Python with the code of a folder; return processor seconds and what it printed."""
-    environment = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": str(source)}
+def command(version, *args):
+    """Run Python with the code of a version; return processor seconds and what it printed."""
+    environment = os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": str(version / "src")}
     process = subprocess.Popen(
-        [sys.executable, *map(str, args)], env=environment, stdout=subprocess.PIPE, text=True
+        [sys.executable, *map(str, args)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
+    process.stdin.write("go\n" * 100)  # whenever a part of a benchmark waits for others
+    process.stdin.close()
     printed = process.stdout.read()
     _, status, usage = os.wait4(process.pid, 0)
     if status:
-        sys.exit(f"{args} failed with the code of {source}")
+        sys.exit(f"{args} failed with the code of {version}")
     return usage.ru_utime + usage.ru_stime, printed
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("old", type=Path, help="the source folder of the other version")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it works")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    new = Path(__file__).parents[1] / "src"
-    lines = []
+def part_of(version, script, **job):
+    """Run a part of a benchmark of a version as its child; return what it found."""
+    path = version / "benchmarks" / script
+    _, printed = command(version, "-c", BY_PROCESSOR, path, "--child", json.dumps(job))
+    return json.loads(printed.splitlines()[-1])
 
-    def compare(what, seconds_with):
-        found = {"old": [], "new": []}
-        for _ in range(options.repeats):
-            for name, source in (("old", options.old), ("new", new)):
-                found[name].append(seconds_with(source))
-        line = {"what": what}
-        line |= {name: round(statistics.median(times), 3) for name, times in found.items()}
-        line["ratio"] = round(line["new"] / line["old"], 3)
-        lines.append(line)
-        print(json.dumps(line), flush=True)
 
+def compare(old, repeats, measure, **_):
+    """Return the medians of a measure by both versions, taking turns, and their ratio."""
+    found = {"old": [], "new": []}
+    for _ in range(repeats):
+        for name, version in (("old", old), ("new", NEW)):
+            found[name].append(measure(version))
+    medians = {name: statistics.median(values) for name, values in found.items()}
+    return medians | {"ratio": medians["new"] / medians["old"]}
+
+
+def step(version, seconds):
+    """Return the time of a training step over that of the same operations as matrix products."""
+    found = part_of(version, "step_cost.py", part="mlp", rounds=1, seconds=seconds, profiled=0)
+    return max(found["sgemm"][0].values()) / found["now"][0]
+
+
+def table_on_disk(folder, rows, pass_rows, version):
+    """Return what bigger_than_memory.py finds of a version, by what is compared."""
+    script, output = version / "benchmarks" / "bigger_than_memory.py", folder / "found.json"
+    sizes = ["--rows", rows, "--pass-rows", pass_rows, "--compare-rows", "--output", output]
+    command(version, "-c", BY_PROCESSOR, script, folder, *sizes)
+    found = json.loads(output.read_text())
+    rates = found["rates"]
+    return {fit["model"]: fit["cpu_seconds"] for fit in found["fits"]} | {
+        f"pass {name}": rates["scan"] / rates[name] for name in ("linear", "mlp")
+    }
+
+
+def fits(runs, options, both):
+    """Fits of each model."""
     for what, job in WORK.items():
-        job = job | {"rows": 1_000} if options.quick else job
-        work = json.dumps(job)
-        compare(what, lambda src, work=work: float(command(src, __file__, "--fit", work)[1]))
+        work = json.dumps(job | {"rows": 1_000} if options.quick else job)
+        runs.once(
+            partial(both, lambda v, w=work: float(command(v, __file__, "--fit", w)[1])),
+            part="fit",
+            what=f"fit, {what}, {job['rows']:,} rows",
+        )
+
+
+def streamed(runs, options, both):
+    """A fit of a linear model to a file."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         write_table(folder, 5_000 if options.quick else STREAMED_ROWS)
         args = ["-m", "unmix.cli", "fit", folder / "rows.parquet", "--sets", "region"]
         args += ["--priors", folder / "rates.csv", "-o", folder / "model", "--model", "linear"]
         args += ["--method", "ssc", "--stream", "--overwrite", "--json"]
-        compare("streamed linear", lambda source: command(source, *args)[0])
-    output = options.output or (None if options.quick else RESULTS / "against_version.json")
-    if output:
-        output.write_text(json.dumps({"machine": machine(), "lines": lines}, indent=1) + "\n")
+        what = f"`unmix fit --stream`, linear, {STREAMED_ROWS:,} rows"
+        runs.once(partial(both, lambda v: command(v, *args)[0]), part="streamed", what=what)
+
+
+def growth(runs, options, both):
+    """Fits as their table grows."""
+    base, grown = (QUICK_BASE, QUICK_GROWN) if options.quick else (BASE, GROWN)
+    for model in ("linear", "mlp", "boosting"):
+        for name, size in ({"rows": base["rows"]} | grown).items():
+            job = {"part": "fit", "model": model, **base, name: size}
+            runs.once(
+                partial(both, lambda v, job=job: part_of(v, "growth.py", **job)["seconds"]),
+                part="growth",
+                what=f"growth, {model}, {size:,} {name}",
+            )
+
+
+def step_cost(runs, options, both):
+    """The step of the paper's MLP."""
+    seconds = 0.1 if options.quick else 1.5
+    what = "a training step, over its operations as matrix products"
+    runs.once(partial(both, lambda version: step(version, seconds)), part="step_cost", what=what)
+
+
+def bigger_than_memory(runs, options, both):
+    """Fits of a table on disk, and passes over it when it is shuffled."""
+    rows, passed = (20_000, 20_000) if options.quick else (TABLE_ROWS, PASS_ROWS)
+    titles = {name: f"`unmix fit`, {name}, {rows:,} rows on disk" for name in ("linear", "mlp")}
+    titles |= {f"pass {m}": f"a pass of {m} over shuffled rows, over a scan" for m in titles}
+    with tempfile.TemporaryDirectory() as place:
+        found = {}  # of each version, turn by turn
+
+        def asked(name, version):
+            turns = found.setdefault(version, {key: [] for key in titles})
+            if not turns[name]:
+                for key, value in table_on_disk(Path(place), rows, passed, version).items():
+                    turns[key].append(value)
+            return turns[name].pop(0)
+
+        for name, what in titles.items():
+            measure = partial(both, partial(asked, name))
+            runs.once(measure, part="bigger_than_memory", what=what)
+
+
+PARTS = {
+    "fit": fits,
+    "streamed": streamed,
+    "growth": growth,
+    "step_cost": step_cost,
+    "bigger_than_memory": bigger_than_memory,
+}
+
+
+def main():
+    """Run the parts asked for."""
+    options, runs = open_runs("against_version", old="/tmp/old", parts=",".join(PARTS), repeats=3)
+    for name in options.parts.split(","):
+        PARTS[name](runs, options, partial(compare, Path(options.old), options.repeats))
 
 
 if __name__ == "__main__":

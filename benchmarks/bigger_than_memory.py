@@ -78,7 +78,7 @@ def prepared(folder, scratch):
     """Return a table that is shuffled on disk."""
     priors = read_rates(folder / "rates.csv", "set")
     path = str(folder / "rows.parquet")
-    table = StreamedTable(path, NAMES, "set", priors, False, 0.0, 0, scratch, lambda *_: None)
+    table = StreamedTable(path, NAMES, ("set",), priors, False, 0.0, 0, scratch, lambda *_: None)
     table.prepare()
     return table
 
