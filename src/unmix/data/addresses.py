@@ -33,6 +33,7 @@ __all__ = [
     "opened_binary",
     "opened_for_parquet",
     "opened_text",
+    "refuse_pipe",
     "shown",
     "suffixes",
 ]
@@ -176,6 +177,7 @@ class _Readable(io.RawIOBase):
 def _opened_raw(path: str, *, seekable: bool = False) -> Iterator[Any]:
     """Open the bytes of a file as they lie."""
     if not is_remote(path):
+        refuse_pipe(path)
         with open(path, "rb") as file:
             yield file
         return
@@ -193,6 +195,12 @@ def _opened_raw(path: str, *, seekable: bool = False) -> Iterator[Any]:
         if isinstance(error, pa.ArrowInvalid):
             raise
         raise _unreadable(path, error) from error
+
+
+def refuse_pipe(path: str) -> None:
+    """Refuse what one would wait for, for ever if nobody writes to it."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError(f"cannot read {path}: it is a pipe or a device; give an ordinary file.")
 
 
 def _system_of(path: str) -> tuple[Any, str]:

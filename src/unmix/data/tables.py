@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unmix.data.addresses import find_files, is_csv, shown
+from unmix.data.addresses import find_files, is_csv, refuse_pipe, shown
 from unmix.data.column_types import arrow_type
 from unmix.data.csv_table import CsvTable, open_csv
 from unmix.data.joined_tables import JoinedTables, join_tables
@@ -208,9 +208,7 @@ def open_table(path: Rows) -> Table:
 
 def _open_file(path: str) -> CsvTable | ParquetTable:
     """Open one file."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        # One would wait for ever for a pipe that nobody writes to.
-        raise InputError(f"cannot read {path}: it is a pipe or a device; give an ordinary file.")
+    refuse_pipe(path)
     try:
         return open_csv(path) if is_csv(path) else open_parquet(path)
     except InputError as error:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, time
 from typing import Any
 
+from unmix.data.addresses import refuse_pipe
 from unmix.data.table_layout import Row, has_name, lay_out
 from unmix.data.wording import listed
 from unmix.errors import InputError
@@ -48,6 +49,7 @@ def read_workbook(
             "(pip install 'unmix[excel]'), or save its table as CSV."
         ) from None
     with explained_os_errors(path, "read"):
+        refuse_pipe(path)
         try:
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         except (zipfile.BadZipFile, InvalidFileException, KeyError) as error:
