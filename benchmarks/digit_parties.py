@@ -29,9 +29,9 @@ class Digits:
     y_test: np.ndarray
 
     @classmethod
-    def draw(cls, rows, components, seed=0):
-        """Draw sets of so many rows from the training images of MNIST."""
-        mnist = load_benchmark("mnist")
+    def draw(cls, rows, components, seed=0, name="mnist"):
+        """Draw sets of so many rows from the training images of a benchmark."""
+        mnist = load_benchmark(name)
         rng = np.random.default_rng(seed)
         flat = mnist.x_train.reshape(len(mnist.x_train), -1).astype(np.float32) / 255
         test = mnist.x_test.reshape(len(mnist.x_test), -1).astype(np.float32) / 255

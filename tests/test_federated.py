@@ -72,9 +72,9 @@ def sets_of(parties, held_out=0.0):
 def central_sets(table, sets):
     """Return the same sets with all rows in one place."""
     x = TableEncoder.fit(table.drop(columns=["ward", "y"]))
-    index = pd.Series(table["ward"]).map({n: j for j, n in enumerate(sets.set_ids)}).to_numpy()
+    index = pd.Series(table["ward"]).map({n: j for j, n in enumerate(sets.set_ids)})
     matrix = x.matrix(table.drop(columns=["ward", "y"]))
-    return UnlabeledSets(matrix, index, sets.set_priors, sets.target_prior, sets.set_ids)
+    return UnlabeledSets(matrix, np.array(index), sets.set_priors, sets.target_prior, sets.set_ids)
 
 
 def test_the_encoder_that_parties_agree_on_is_that_of_one_table():

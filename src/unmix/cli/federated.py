@@ -98,7 +98,7 @@ def serve(
     as_json: bool,
     fitting: dict[str, Any],
 ) -> None:
-    """Fit a linear model together with parties that join, and report how good it is.
+    """Fit a model together with parties that join, and report how good it is.
 
     Needs Flower (pip install 'unmix[federated]'). Parties join by `unmix federated join`.
     """

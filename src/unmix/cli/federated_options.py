@@ -69,6 +69,13 @@ _FIT = (
     click.option("--overwrite", is_flag=True, help="Replace an existing model."),
     target_option,
     click.option(
+        "--model",
+        type=click.Choice(["linear", "mlp"]),
+        default="linear",
+        show_default=True,
+        help="mlp is a network, by method ssc; it takes some hundred rounds.",
+    ),
+    click.option(
         "--method",
         default="auto",
         show_default=True,

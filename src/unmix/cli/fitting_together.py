@@ -37,9 +37,9 @@ def fitted_into(fitting: dict[str, Any], as_json: bool) -> Iterator[FitTo]:
     from unmix.report.model_card import model_card
     from unmix.report.page import render_report
 
-    check_choice("linear", fitting["method"])
+    check_choice(fitting["model"], fitting["method"])
     output, told = fitting["output"], Ledger()
-    names = ("method", "l2", "held_out", "resamples", "seed")
+    names = ("model", "method", "l2", "held_out", "resamples", "seed")
     options = {name: fitting[name] for name in names}
     found: list[FederatedFit] = []
     refuse = refuse_other_folder

@@ -29,7 +29,7 @@ from unmix.federated.sum_noise import SumNoise
 from unmix.learn.columns import CategoryColumn
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.methods import method_named
-from unmix.learn.sums import Question, answer
+from unmix.learn.sums import Question, answer, weights_and_bias
 
 __all__ = ["LEAST_CELL", "LEAST_ROWS", "RATE", "USES", "Party"]
 
@@ -223,6 +223,15 @@ class Party:
             int(text["num_rows"]),
             arrays["target"],
         )
+        if "hidden" in text:
+            if self.noise is not None:
+                raise InputError("noise is for linear models: a row of a network has no bound")
+            from unmix.learn.network_sums import network_sums
+
+            hidden, slopes = text["hidden"], bool(text["slopes"])
+            index, point = rows.set_index, arrays["point"]
+            sums = network_sums(rows.x, index, question, hidden, point, slopes=slopes)
+            return asked.reply(sums=sums)
         found = answer(rows.x, rows.set_index, question, arrays["point"])
         if self.noise is not None:
             found = self.noise.added(found, question, chosen)
@@ -234,7 +243,7 @@ class Party:
             raise InputError("with noise no share is told that a model predicts")
         chosen = self._chosen(asked.text["sets"])
         rows = self._rows_for("kept", chosen)
-        logits = _logits(rows.x, asked.arrays["point"])
+        logits = self._logits(rows.x, asked)
         method, base = method_named(asked.text["method"]), asked.arrays["base"]
         index, m = rows.set_index, len(chosen)
         priors = rows.set_priors
@@ -259,7 +268,7 @@ class Party:
             raise InputError("scores are counted once: two counts could differ by a row")
         self._counted = True
         chosen = np.isin(use, USES["judged"])
-        logits = _logits(encoded.x[chosen], asked.arrays["point"]) + float(asked.text["shift"])
+        logits = self._logits(encoded.x[chosen], asked) + float(asked.text["shift"])
         if logits.ndim != 1:
             raise InputError("scores are counted for two classes only")
         index = encoded.set_index[chosen]
@@ -269,6 +278,15 @@ class Party:
         """Take the files of the fitted model; tell nothing."""
         self.model = {name: array.tobytes() for name, array in asked.arrays.items()}
         return asked.reply()
+
+    def _logits(self, x: Any, asked: Message) -> FloatArray:
+        """Return the logits (n,) or (n, K) of rows by a model that is told."""
+        point = asked.arrays["point"]
+        if "hidden" not in asked.text:
+            return linear_logits(x, point)
+        from unmix.learn.network_sums import network_logits
+
+        return network_logits(x, self.priors.set_priors.num_classes, asked.text["hidden"], point)
 
     def _stated(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return shares (m, K), the rows of which they were counted (m,) and their errors (m,)."""
@@ -312,12 +330,9 @@ def _shares(matrix: FloatArray, counted: FloatArray, errors: FloatArray) -> Clas
     return ClassShares(matrix).of_positives().known(known)
 
 
-def _logits(x: Any, point: FloatArray) -> FloatArray:
+def linear_logits(x: Any, point: FloatArray) -> FloatArray:
     """Return the logits (n,) or (n, K) of rows by weights and bias in one vector."""
-    d = x.shape[1]
-    classes = point.size // (d + 1)
-    weights = point[: d * classes].reshape((d,) if classes == 1 else (d, classes))
-    bias = point[d * classes :].reshape(() if classes == 1 else (classes,))
+    weights, bias = weights_and_bias(point, x.shape[1])
     return np.asarray(np.asarray(x, dtype=np.float64) @ weights + bias)
 
 

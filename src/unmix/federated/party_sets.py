@@ -21,16 +21,27 @@ from unmix.federated.replies import Conversation, Field, Form, stop
 from unmix.learn.hidden_sets import HiddenSets
 from unmix.learn.linear import fit_linear
 from unmix.learn.methods import METHODS, method_named
-from unmix.learn.models import Learner, Setup
+from unmix.learn.models import Hidden, Learner, Setup
 from unmix.learn.sets_in_parts import SetsInParts
 from unmix.learn.sums import Question
 
-__all__ = ["PartyFold", "PartySets", "fit_party_sets", "own_question", "point_of", "with_effect"]
+__all__ = [
+    "PartyFold",
+    "PartySets",
+    "fit_party_sets",
+    "own_question",
+    "point_of",
+    "told_of",
+    "with_effect",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 ROUNDING = 1e-3  # of encoded numbers and what follows, as a share
+
+
+FitTo = Callable[["PartySets", Setup, Learner | None], Learner]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,24 +90,36 @@ class PartyParts:
     def ask(
         self,
         question: Question,
-        point: FloatArray,
+        point: npt.NDArray[Any],
         answered: Callable[[int], None] = lambda part: None,
+        *,
+        hidden: Hidden | None = None,
+        slopes: bool = True,
     ) -> list[FloatArray]:
-        """Return the answer of every party that has some of the sets."""
+        """Return the answer of every party that has some of the sets.
+
+        Parameters are those of `Parts.ask`, and for a network its hidden layers, and whether the
+        gradient is wanted.
+        """
         asked = [i for i in range(len(self.agreement.parties)) if len(self.own(i))]
         texts, arrays, forms = [], [], []
         for party in asked:
             own = self.own(party)
             text, given = own_question(question, own)
             numbers = self.chosen[own] - self.agreement.first[party]
-            texts.append(text | {"sets": numbers.tolist(), "rows": self.rows})
-            arrays.append(given | {"point": np.asarray(point, dtype=np.float64)})
-            forms.append(self._form(question, point, len(given["sizes"])))
+            text |= {"sets": numbers.tolist(), "rows": self.rows}
+            if hidden is not None:
+                text |= {"hidden": list(hidden), "slopes": slopes}
+            texts.append(text)
+            arrays.append(given | {"point": point})
+            form = {"sums": Field((1 + slopes * len(point),), "float32")}
+            forms.append(self._form(question, point, len(given["sizes"])) if not hidden else form)
         replies = self.conversation.ask("sums", texts, arrays, forms, asked)
         found = []
         for party, reply, given in zip(asked, replies, arrays, strict=True):
             sums = reply.arrays["sums"]
-            self._check(party, question, sums)
+            if hidden is None:
+                self._check(party, question, sums)
             if question.about == "offsets":
                 sums = self._placed(sums, self.own(party), len(given["sizes"]))
             elif question.about == "effects":
@@ -120,7 +143,7 @@ class PartyParts:
         if sums[0] < -ROUNDING or (abs(sums[1:]) > most * (1 + ROUNDING)).any():
             stop(name, f"sent sums that its {rows:,} rows cannot have")
 
-    def _form(self, question: Question, point: FloatArray, num_sets: int) -> Form:
+    def _form(self, question: Question, point: npt.NDArray[Any], num_sets: int) -> Form:
         """Return what the answer of a party must look like."""
         free = 1 if question.set_priors.num_classes == 2 else question.set_priors.num_classes - 1
         lengths = {
@@ -220,6 +243,11 @@ def fit_party_sets(
     return with_effect(Learner(setup, fit, fit.base_prior, sets.set_priors, []), sets)
 
 
+def _fit_roughly(sets: PartySets, setup: Setup, start: Learner | None) -> Learner:
+    """Fit a linear model that is only compared with others."""
+    return fit_party_sets(sets, setup, start=start, rough=True)
+
+
 def with_effect(learner: Learner, sets: PartySets) -> Learner:
     """Return the learner with the size of the set effect, if its method has one."""
     method = method_named(learner.setup.method)
@@ -233,21 +261,37 @@ def point_of(fit: Any) -> FloatArray:
     return np.concatenate((np.ravel(fit.weights), np.ravel(fit.bias)))
 
 
-class PartyFold(HiddenSets):
-    """Some sets hidden from the fit to the others; each party tells how its own are predicted."""
+def told_of(fit: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a party is told of a fit whose logits it is to work out, as text and arrays."""
+    if not hasattr(fit, "module"):
+        return {}, {"point": point_of(fit)}
+    from unmix.learn.network_sums import weights_of
 
-    def __init__(self, sets: PartySets, hidden: IntArray) -> None:
+    network = fit.options["network"]
+    return {"hidden": [network["depth"], network["width"]]}, {"point": weights_of(fit.module)}
+
+
+class PartyFold(HiddenSets):
+    """Some sets hidden from the fit to the others; each party tells how its own are predicted.
+
+    Parameters
+    ----------
+    sets : PartySets
+    hidden : array of integers
+    fit : function (sets, setup, start) -> Learner, optional
+        How to fit to some sets; a linear model if left out.
+    """
+
+    def __init__(self, sets: PartySets, hidden: IntArray, fit: FitTo | None = None) -> None:
         super().__init__(sets.set_priors, sets.set_sizes, hidden, least_rows=1)
-        self.hidden = hidden
+        self.hidden, self._fit = hidden, fit or _fit_roughly
         self._seen = np.setdiff1d(np.arange(sets.num_sets), hidden)
 
     def fitted(
         self, view: PartySets, setup: Setup, before: Learner | None, categorical: Sequence[int]
     ) -> Learner:
         """Fit to the sets that are not hidden, at their own average share."""
-        return fit_party_sets(
-            view.take_sets(self._seen, self.pooled), setup, start=before, rough=True
-        )
+        return self._fit(view.take_sets(self._seen, self.pooled), setup, before)
 
     def predicted(
         self, view: PartySets, setup: Setup, learner: Learner
@@ -261,11 +305,13 @@ class PartyFold(HiddenSets):
         asked = sorted(set(owners.tolist()))
         places = [np.flatnonzero(owners == party) for party in asked]
         forms = [_shares_form(len(own), shape, free, len(rules)) for own in places]
+        about, point = told_of(learner.fit)
         texts = [
-            {"sets": (self.hidden[own] - agreement.first[party]).tolist(), "method": setup.method}
+            about
+            | {"sets": (self.hidden[own] - agreement.first[party]).tolist(), "method": setup.method}
             for party, own in zip(asked, places, strict=True)
         ]
-        arrays = {"point": point_of(learner.fit), "base": np.asarray(learner.base_prior)}
+        arrays = point | {"base": np.asarray(learner.base_prior)}
         replies = view.asked.conversation.ask("shares", texts, arrays, forms, asked)
         found = {name: np.zeros((h, *field.shape[1:])) for name, field in forms[0].items()}
         for own, reply in zip(places, replies, strict=True):

@@ -182,11 +182,13 @@ def _check_array(party: str, name: str, array: Array, field: Field) -> None:
         stop(party, f"sent {name} that hold NaN")
     if np.isinf(array).any():
         stop(party, f"sent {name} that are infinite")
-    if (array < field.least).any():
+    # As Python's numbers: the limits are beyond floats of 32 bits.
+    least, most = array.min(initial=0).item(), array.max(initial=0).item()
+    if least < field.least:
         what = "negative" if field.least == 0 else f"below {field.least:g}"
-        stop(party, f"sent {name} that are {what} ({array.min():g})")
-    if (array > field.most).any():
-        stop(party, f"sent {name} above {field.most:g} ({array.max():g})")
+        stop(party, f"sent {name} that are {what} ({least:g})")
+    if most > field.most:
+        stop(party, f"sent {name} above {field.most:g} ({most:g})")
 
 
 def stop(party: str, what: str) -> NoReturn:

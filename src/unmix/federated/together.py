@@ -19,22 +19,29 @@ from unmix.assess.judge import Judgement, judge_logits
 from unmix.core.class_shares import check_prior
 from unmix.data.priors import Priors
 from unmix.data.wording import listed
-from unmix.errors import IdentifiabilityError
+from unmix.errors import IdentifiabilityError, InputError
 from unmix.federated.agreement import Agreement, agree
 from unmix.federated.noisy_descent import fit_noisy_sums
 from unmix.federated.party import LEAST_ROWS
 from unmix.federated.party_sets import (
+    FitTo,
     PartyFold,
     PartySets,
     fit_party_sets,
     point_of,
+    told_of,
     with_effect,
 )
 from unmix.federated.replies import Conversation, Field, stop
 from unmix.federated.score_cells import NUM_CELLS, scores_of_cells
 from unmix.learn.choose import AUTO, HeldOutSets, choice_of
 from unmix.learn.estimator import SetClassifier
-from unmix.learn.held_out_score import LEAST_SETS, SETS_FOR_STRENGTH, score_hidden_sets
+from unmix.learn.held_out_score import (
+    LEAST_SETS,
+    SETS_FOR_STRENGTH,
+    Scored,
+    score_hidden_sets,
+)
 from unmix.learn.hidden_sets import set_folds
 from unmix.learn.linear import ROWS
 from unmix.learn.methods import METHODS, Method, method_named
@@ -42,12 +49,13 @@ from unmix.learn.models import Learner, Setup, move_logits
 from unmix.learn.resampling import LEAST_SETS as SETS_TO_DRAW
 from unmix.learn.sets_in_parts import asked_criterion
 
-__all__ = ["FederatedFit", "fit_together", "rows_of_counts", "score_counts"]
+__all__ = ["MODELS", "FederatedFit", "fit_together", "rows_of_counts", "score_counts"]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-MODEL = next(iter(ROWS))
+LINEAR, NETWORK = "linear", "mlp"
+MODELS = (LINEAR, NETWORK)
 FOLDS = 5
 Told = Callable[[str], None]
 TargetPrior = float | Sequence[float] | Callable[[Sequence[Any]], Any] | None
@@ -67,6 +75,7 @@ class FederatedFit:
 def fit_together(
     conversation: Conversation,
     *,
+    model: str = LINEAR,
     method: str = AUTO,
     l2: float | None = None,
     target_prior: TargetPrior = None,
@@ -76,11 +85,12 @@ def fit_together(
     seed: int = 0,
     told: Told = lambda line: None,
 ) -> FederatedFit:
-    """Fit a linear classifier to the rows of all parties, none of which leaves its owner.
+    """Fit a classifier to the rows of all parties, none of which leaves its owner.
 
     Parameters
     ----------
     conversation : Conversation
+    model : 'linear' or 'mlp'
     method : str
         'auto', or a name of `METHODS` whose risk is a sum over rows or sets.
     l2 : float, optional
@@ -114,8 +124,14 @@ def fit_together(
     if target_prior is not None:
         target = check_prior(target_prior, agreement.shares.num_classes)
     sets = PartySets.of(conversation, agreement, target)
+    if model not in MODELS:
+        raise InputError(f"parties fit model {' or '.join(MODELS)}; got {model!r}")
     if agreement.noise is not None:
+        if model != LINEAR:
+            raise InputError("noise is for linear models: nothing bounds a row of a network")
         learner, found = _by_noisy_sums(sets, method, l2, seed, told), HeldOutSets()
+    elif model == NETWORK:
+        learner, found = _network(sets, method, seed, told)
     else:
         setup, found = _chosen(sets, method, l2, seed, told)
         told(f"fitting {setup.method} with l2 = {setup.l2:g}")
@@ -141,7 +157,34 @@ def _by_noisy_sums(
     strength = row.strengths[len(row.strengths) // 2] if l2 is None else l2
     answers = sets.asked.agreement.noise["answers"]  # type: ignore[index]
     told(f"fitting {row.name} with l2 = {strength:g} by {answers} sums with noise")
-    return fit_noisy_sums(sets, Setup(MODEL, row.name, l2=strength, seed=seed), answers)
+    return fit_noisy_sums(sets, Setup(LINEAR, row.name, l2=strength, seed=seed), answers)
+
+
+def _network(sets: PartySets, method: str, seed: int, told: Told) -> tuple[Learner, HeldOutSets]:
+    """Return a network, and how well it predicts hidden sets after as many rounds."""
+    from unmix.federated.party_network import METHOD, fit_party_network
+
+    setup = Setup(NETWORK, METHOD if method == AUTO else method, seed=seed)
+    told("training a network")
+    learner = fit_party_network(sets, setup)
+
+    def fit(some: PartySets, setup: Setup, start: Learner | None) -> Learner:
+        return fit_party_network(some, setup, rounds=learner.fit.epoch)  # type: ignore[attr-defined]
+
+    found = _hidden_in_turn(sets, [setup], fit) if sets.num_sets >= LEAST_SETS else []
+    return learner, choice_of(found)[1] if found else HeldOutSets()
+
+
+def _hidden_in_turn(
+    sets: PartySets, setups: Sequence[Setup], fit: FitTo | None = None
+) -> list[Scored]:
+    """Return how well setups predict sets that are hidden in turn; nothing where they cannot be."""
+    rng = np.random.default_rng([setups[0].seed, 5])
+    divided = set_folds(sets.set_priors, np.arange(sets.num_sets), FOLDS, rng)
+    with suppress(IdentifiabilityError):  # what remains cannot tell the classes apart
+        folds = [PartyFold(sets, hidden, fit) for hidden in divided]
+        return score_hidden_sets(folds, {setups[0].model_name: sets}, setups)
+    return []
 
 
 def _chosen(
@@ -157,14 +200,9 @@ def _chosen(
     names = listed([row.name for row in rows])
     told(f"hiding sets in turn to choose between {names}" if many else f"method {rows[0].name}")
     setups = [_setup(sets, row, l2, seed, many=many) for row in (rows if many else rows[:1])]
-    if many:
-        rng = np.random.default_rng([seed, 5])
-        divided = set_folds(sets.set_priors, np.arange(sets.num_sets), FOLDS, rng)
-        with suppress(IdentifiabilityError):  # what remains cannot tell the classes apart
-            folds = [PartyFold(sets, hidden) for hidden in divided]
-            found = score_hidden_sets(folds, {MODEL: sets}, setups)
-            if found:
-                return choice_of(found)
+    found = _hidden_in_turn(sets, setups) if many else []
+    if found:
+        return choice_of(found)
     first = setups[0]
     if first.l2 is None:
         first = replace(first, l2=_strength_by_rows(sets, method_named(first.method)))
@@ -173,7 +211,7 @@ def _chosen(
 
 def _setup(sets: PartySets, method: Method, l2: float | None, seed: int, *, many: bool) -> Setup:
     """Return how to fit by a method; without a strength where hidden sets are to choose it."""
-    setup = Setup(MODEL, method.name, l2=l2, seed=seed)
+    setup = Setup(LINEAR, method.name, l2=l2, seed=seed)
     by_sets = many and (sets.num_sets >= SETS_FOR_STRENGTH or not method.holds_rows_out)
     if l2 is not None or by_sets:
         return setup
@@ -193,7 +231,7 @@ def _strength_by_rows(sets: PartySets, method: Method) -> float:
     before: Learner | None = None
     best, chosen, worse = np.inf, method.strengths[0], 0
     for l2 in method.strengths:
-        before = fit_party_sets(fitted, Setup(MODEL, method.name, l2=l2), start=before, rough=True)
+        before = fit_party_sets(fitted, Setup(LINEAR, method.name, l2=l2), start=before, rough=True)
         answers = checked.parts.ask(question, point_of(before.fit))
         loss = float(np.sum(answers, axis=0)[0])
         if loss < best:
@@ -205,7 +243,7 @@ def _strength_by_rows(sets: PartySets, method: Method) -> float:
 
 def _with_resamples(sets: PartySets, learner: Learner, draws: int | None, told: Told) -> Learner:
     """Return the learner with fits to resampled sets, as `unmix.learn.resampling` makes them."""
-    draws = ROWS[MODEL].resamples if draws is None else draws
+    draws = ROWS[LINEAR].resamples if draws is None else draws
     if draws < 2 or sets.num_sets < SETS_TO_DRAW:
         return learner
     told(f"fitting to {draws} draws of sets")
@@ -232,7 +270,11 @@ def _classifier(
     priors = Priors(ids, shares, agreement.classes, shares.precision.standard_errors)  # type: ignore[union-attr]
     # As it was judged: deciles and a second fit are for whoever has the rows.
     clf = SetClassifier(
-        priors, model=MODEL, random_state=learner.setup.seed, keep_split=True, **given
+        priors,
+        model=learner.setup.model,
+        random_state=learner.setup.seed,
+        keep_split=True,
+        **given,
     )
     clf.leave_sets_out_, clf.gains_ = found.errors, found.gains
     clf.held_out_shares_, clf.learner_, clf.encoder_ = found.shares, learner, encoder
@@ -242,7 +284,8 @@ def _classifier(
     clf.stated_priors_ = dict(zip(ids, shares.as_given, strict=True))
     clf.set_priors_ = dict(clf.stated_priors_)
     clf.prior_errors_, clf.noticed_error_, clf.refined_ = priors.standard_errors, 0.0, False
-    clf.method_, clf.model_, clf.history_ = learner.setup.method, MODEL, []
+    clf.method_, clf.model_ = learner.setup.method, learner.setup.model_name
+    clf.history_ = learner.history
     clf.set_sizes_ = sets.set_sizes
     clf.target_prior_ = np.asarray(sets.target_prior)
     clf.fitted_again_, clf.sampled_rows_ = False, 0
@@ -274,8 +317,8 @@ def score_counts(clf: SetClassifier, sets: PartySets) -> IntArray:
     most = float(judged.max())
     forms = [{"cells": Field((int(m), NUM_CELLS), "int64", 0, most)} for m in numbers]
     text = {"shift": shift}
-    arrays = {"point": point_of(clf.learner_.fit)}
-    replies = conversation.ask("cells", text, arrays, forms)
+    about, point = told_of(clf.learner_.fit)
+    replies = conversation.ask("cells", text | about, point, forms)
     counts = np.concatenate([reply.arrays["cells"] for reply in replies])
     told = counts.sum(axis=1)
     wrong = np.flatnonzero((told != judged) & (told != 0))

@@ -103,7 +103,7 @@ class WrittenOut:
     def suits(model: nn.Module) -> TypeGuard[MLP]:
         """Say whether a model is one whose passes are known here."""
         # What a subclass does is not, nor what a norm does that was changed.
-        if type(model) is not MLP or model.head.weight.device.type != "cpu":
+        if type(model) is not MLP or model.head.weight.device.type != "cpu" or not model.norm:
             return False
         norms = [layer for layer in model.body if isinstance(layer, nn.BatchNorm1d)]
         return all(n.momentum is not None and n.track_running_stats and n.affine for n in norms)

@@ -255,7 +255,7 @@ def _checked_options(facts: dict[str, Any], num_classes: int) -> dict[str, Any]:
         raise ValueError(f"there is no network {name!r}")
     network: dict[str, Any] = {}
     given = facts.get("network", {})
-    if set(given) - {"depth", "width", "dropout"} or (given and name not in WITH_HIDDEN):
+    if set(given) - {"depth", "width", "dropout", "norm"} or (given and name not in WITH_HIDDEN):
         raise ValueError("the network has unknown options")
     if "depth" in given or "width" in given:
         found = check_hidden((given["depth"], given["width"]), name)
@@ -265,6 +265,8 @@ def _checked_options(facts: dict[str, Any], num_classes: int) -> dict[str, Any]:
         network["dropout"] = float(given["dropout"])
         if not 0 <= network["dropout"] < 1:
             raise ValueError("dropout must lie in [0, 1)")
+    if "norm" in given:
+        network["norm"] = bool(given["norm"])
     prior = check_prior(facts["prior"], num_classes, "prior")
     shape = image_shape(facts["row_shape"])
     return {"name": name, "row_shape": list(shape), "prior": prior.tolist(), "network": network}

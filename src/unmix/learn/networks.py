@@ -80,6 +80,9 @@ class MLP(nn.Module):
         authors' demonstration program has 4.
     dropout : float
         Between hidden layers.
+    norm : bool
+        Whether there is batch norm. It goes where every batch is a sample of all sets: what one set
+        has in common, which is all that there is to learn, it would take away.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class MLP(nn.Module):
         width: int = 300,
         depth: int = 3,
         dropout: float = 0.2,
+        norm: bool = True,
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -97,12 +101,13 @@ class MLP(nn.Module):
             if i:
                 layers.append(Dropout(dropout))
             # Batch norm has a bias of its own.
-            layers.append(nn.Linear(width if i else num_features, width, bias=False))
-            layers += [nn.BatchNorm1d(width), nn.ReLU(inplace=True)]
+            layers.append(nn.Linear(width if i else num_features, width, bias=not norm))
+            layers += [nn.BatchNorm1d(width)] if norm else []
+            layers.append(nn.ReLU(inplace=True))
         self.body = nn.Sequential(*layers)
         self.head = nn.Linear(width, num_outputs)
         self.num_features, self.num_outputs = num_features, num_outputs
-        self.width, self.depth, self.dropout = width, depth, dropout
+        self.width, self.depth, self.dropout, self.norm = width, depth, dropout, norm
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits, (n,) or (n, K), of rows of any shape (n, ...)."""
@@ -183,7 +188,7 @@ def build_model(
     seed : int
         Decides the initial weights and nothing else.
     **options
-        Passed to the model: for the MLP `width`, `depth`, `dropout`.
+        Passed to the model: for the MLP `width`, `depth`, `dropout`, `norm`.
     """
     if name not in NETWORKS:
         raise InputError(f"model must be one of {', '.join(NETWORKS)}; got {name!r}")

@@ -43,6 +43,7 @@ __all__ = [
     "one_thread",
     "product",
     "rows_of_block",
+    "weights_and_bias",
 ]
 
 FloatArray = npt.NDArray[np.float64]
@@ -156,7 +157,7 @@ def answer(x: Rows, set_index: IntArray, question: Question, point: FloatArray) 
     """
     ends = {"effects": 1, "refined": question.set_priors.matrix.size}
     numbers, rest = np.split(point, [point.size - ends.get(question.about, 0)])
-    weights, bias = _split(numbers, x.shape[1])
+    weights, bias = weights_and_bias(numbers, x.shape[1])
     # Several threads might add up a product of matrices in another order.
     with one_thread():
         if question.about == "offsets":
@@ -237,8 +238,8 @@ def _offsets(x: Rows, set_index: IntArray, risk: Risk, logits: FloatArray) -> Fl
     return found.ravel()
 
 
-def _split(numbers: FloatArray, num_features: int) -> tuple[FloatArray, FloatArray]:
-    """Return weights (d,) and bias (), or (d, K) and (K,)."""
+def weights_and_bias(numbers: FloatArray, num_features: int) -> tuple[FloatArray, FloatArray]:
+    """Return the weights (d,) and bias (), or (d, K) and (K,), that are in one vector."""
     classes = numbers.size // (num_features + 1)
     shape = () if classes == 1 else (classes,)
     end = num_features * classes
