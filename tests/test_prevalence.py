@@ -8,7 +8,7 @@ import pytest
 from scipy.special import expit
 from scipy.stats import binom
 
-from unmix import UnmixClassifier
+from unmix import UnmixClassifier, read_rates
 from unmix.assess.prevalence import prevalence
 from unmix.core.shares import share_by_likelihood, share_by_mean
 from unmix.errors import InputError
@@ -178,3 +178,28 @@ def test_mistakes_are_named():
         prevalence([0.0], [0], 1, 0.5, confidence=95)
     with pytest.raises(InputError, match="all 1 sets; got 2"):
         prevalence([0.0], [0], 1, 0.5, set_ids=["a", "b"])
+
+
+def test_counts_whose_totals_are_the_rows_of_new_sets_are_met():
+    rng = np.random.default_rng(11)
+    sets = np.repeat(np.arange(300), 8)
+    y = rng.random(len(sets)) < rng.beta(1, 2, 300)[sets]
+    x = rng.normal(size=(len(sets), 1)) + 1.5 * y[:, None]
+    counted = pd.DataFrame({"set": np.arange(300), "cases": np.bincount(sets, y), "people": 8})
+    clf = UnmixClassifier(
+        {j: share for j, share in enumerate(np.bincount(sets, y) / 8)},
+        model="linear", method="count", held_out=0, hide_sets=False,
+    ).fit(x, sets)  # fmt: skip
+    new = rng.permutation(300)[sets]  # the same sets by other names
+    names = np.empty(300, dtype=int)
+    names[sets] = new
+    rates = read_rates(counted.assign(set=names))
+    group = np.where(x[:, 0] > 0.7, "high", "low")
+    found = clf.prevalence(x, new, by=group, set_priors=rates).groups
+    share = np.average([one.share for one in found], weights=[one.rows for one in found])
+    assert share == pytest.approx(y.mean(), abs=1e-6)
+    for one in found:
+        assert one.low <= y[group == one.group[0]].mean() <= one.high
+    judged = clf.evaluate(x, new, set_priors=rates)
+    plain = clf.evaluate(x, new, set_priors=dict(zip(rates.set_ids, rates.set_priors, strict=True)))
+    assert judged.calibration == plain.calibration  # as where counts are known by their shares

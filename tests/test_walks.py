@@ -1,4 +1,4 @@
-"""Walks from files to report: published rates of patients, votes. The truth is held back.
+"""Walks from files to report: published rates, counts with noise, votes. The truth is held back.
 
 Each starts with the files as somebody would have them; `diagnose` may be asked once, and then `fit`
 succeeds. What the commands claim is compared with labels that no command has seen.
@@ -89,6 +89,49 @@ def test_patients_with_published_rates_intervals_and_suppressed_cells(tmp_path):
         assert group["low"] <= truth[group["group"][0]] <= group["high"]
 
 
+def test_campaigns_with_noisy_counts_in_forty_parquet_files(tmp_path):
+    rng = np.random.default_rng(0)
+    share, size, truth = rng.uniform(0.05, 0.35, 40), 400, []
+    (tmp_path / "visits").mkdir()
+    for campaign in range(40):
+        bought = rng.random(size) < share[campaign]
+        device = rng.random(size)[:, None] > np.where(bought[:, None], [0.35, 0.85], [0.65, 0.9])
+        rows = pd.DataFrame(
+            {
+                "campaign": f"campaign {campaign:02}",
+                "device": np.array(["phone", "desktop", "tablet"])[device.sum(axis=1)],
+                "seconds": np.exp(rng.normal(3 + 0.8 * bought)),
+                "pages": rng.poisson(2 + 3 * bought),
+                "hour": rng.integers(0, 24, size),
+            }
+        )
+        rows.to_parquet(tmp_path / "visits" / f"part-{campaign:02}.parquet", index=False)
+        truth.append(rows.assign(bought=bought))
+    visits = pd.concat(truth, ignore_index=True)
+    counts = visits.groupby("campaign", as_index=False)["bought"].sum()
+    counts["conversions"] = (counts.pop("bought") + rng.normal(0, 10, 40)).round(1)
+    counts.assign(impressions=size).to_csv(tmp_path / "counts.csv", index=False)
+    assert (counts["conversions"] < 0).sum() <= 2  # noise may leave fewer than none
+
+    named = ("--sets", "campaign", "--priors", tmp_path / "counts.csv", "--count-noise", "10")
+    fit = run("fit", tmp_path / "visits", *named, "-o", tmp_path / "model", "--model", "linear")
+    assert "'conversions' of 'impressions' with noise of standard deviation 10" in fit.stdout
+    assert "Gain over guessing: clear" in fit.stdout
+
+    visits.to_csv(tmp_path / "judged.csv", index=False)
+    asked = (tmp_path / "model", tmp_path / "judged.csv", *named)
+    judged = told("evaluate", *asked, "--labels", "bought")
+    assert judged["labeled"]["auc"] > 0.85
+    for name in ("accuracy", "auc") if judged["rates_hold"] else ():
+        assert judged[name]["low"] <= judged["labeled"][name] <= judged[name]["high"]
+    groups = told("prevalence", tmp_path / "model", tmp_path / "visits", "--by", "device", *named)
+    of_device = visits.groupby("device")["bought"].mean()
+    assert {group["group"][0] for group in groups["groups"]} == set(of_device.index)
+    for group in groups["groups"]:
+        assert group["low"] <= of_device[group["group"][0]] <= group["high"]
+        assert group["high"] - group["low"] < 0.2
+
+
 def test_votes_for_four_parties_in_two_thousand_precincts(tmp_path):
     rng = np.random.default_rng(2)
     parties = np.array(["alder", "birch", "cedar", "dogwood"])
@@ -121,3 +164,20 @@ def test_votes_for_four_parties_in_two_thousand_precincts(tmp_path):
     probability = predicted[[f"probability_{name}" for name in parties]].to_numpy()
     claimed = probability.max(axis=1).mean()
     assert claimed == pytest.approx(accuracy, abs=0.03)
+
+    by_town = told(
+        "prevalence", tmp_path / "model", tmp_path / "voters.parquet", "--by", "town", *named
+    )
+    for group in by_town["groups"]:
+        inside = town == bool(int(group["group"][0]))
+        true = np.bincount(vote[inside], minlength=4) / inside.sum()
+        assert (np.array(group["low"]) <= true).all()
+        assert (true <= np.array(group["high"])).all()
+        assert (np.array(group["high"]) - np.array(group["low"]) < 0.05).all()
+    # Every vote was counted, so that the shares of both groups make up those of all.
+    together = np.average(
+        [group["share"] for group in by_town["groups"]],
+        axis=0,
+        weights=[group["rows"] for group in by_town["groups"]],
+    )
+    np.testing.assert_allclose(together, np.bincount(vote) / len(vote), atol=2e-3)

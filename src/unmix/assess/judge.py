@@ -24,7 +24,7 @@ from unmix.assess.model_based import ModelBased, model_based
 from unmix.assess.sentences import rates_hold, summarise
 from unmix.core.assumptions import Assumption, shares_of_rows
 from unmix.core.class_shares import as_stated
-from unmix.core.sums_by_set import row_copies
+from unmix.core.sums_by_set import row_copies, set_rows
 from unmix.data.grouped_priors import GroupedPriors
 from unmix.data.known_rows import label_codes
 from unmix.data.priors import Priors
@@ -161,7 +161,10 @@ def evaluate_logits(
     """Do the same by the logits of the rows at the learner's base prior."""
     priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
     set_index, used = priors.find_sets(sets, unused="drop")
-    return _evaluate(clf, logits, set_index, priors.keep(used), labels)
+    priors = priors.keep(used)
+    if priors.statement is not None:  # counts whose total is the rows of their set are exact
+        priors = priors.resolved(set_rows(set_index, len(used)))
+    return _evaluate(clf, logits, set_index, priors, labels)
 
 
 def _evaluate(

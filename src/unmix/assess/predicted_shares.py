@@ -173,6 +173,8 @@ def _known_shares(
         known_errors = clf.prior_errors_
     else:
         priors = clf.in_class_order(Priors.of(set_priors))
+        sizes = dict(zip(set_ids, rows.tolist(), strict=True))
+        priors = priors.resolved([sizes.get(set_id, 0) for set_id in priors.set_ids])
         said, known_errors = priors.set_priors.precision, priors.standard_errors
     place = {set_id: j for j, set_id in enumerate(priors.set_ids)}
     if set_priors is not None and not any(set_id in place for set_id in set_ids):

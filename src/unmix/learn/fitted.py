@@ -151,6 +151,8 @@ class FittedClassifier:
             priors = self.given_priors(set_priors, sets)
         set_index, _ = priors.find_sets(sets, unused="keep")
         check_lengths(len(logits), set_index)
+        if set_priors is not None:
+            priors = priors.resolved(set_rows(set_index, len(priors)))
         return self.probabilities_in_sets(logits, set_index, priors)
 
     @property
@@ -183,9 +185,12 @@ class FittedClassifier:
         trust, shares = self.trust_inside_, priors.set_priors.matrix
         if trust == 0.0:
             return shares_of_rows(set_index, priors.set_priors)
-        # The share of a set of training may be that of its rows; any other is of a population.
+        # The share of a set of training may be that of its rows; any other is of a population,
+        # unless it was said to be a count.
         rows = dict(zip(self.set_ids_, self.set_sizes_, strict=True))
         counted = np.array([rows.get(name, POPULATION) for name in priors.set_ids])
+        if (said := priors.set_priors.precision) is not None:
+            counted = np.where(said.exact, said.counted, counted)
         gain, base = self.gains_.get(self.method_), self.learner_.base_prior
         rule = self.method_row_.assumption.known_set
         tau = (self.learner_.tau or None) if gain is None else gain.tau
