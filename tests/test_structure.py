@@ -171,10 +171,14 @@ def names_in(node):
 
 
 def name_comparisons(source):
-    """Yield the line and text of comparisons with the name of a method or of a model."""
+    """Yield the line and text of comparisons with the name or the risk of a method, or a model."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Compare):
             compared = [node.left, *node.comparators]
+            is_risk = isinstance(node.left, ast.Attribute) and node.left.attr == "risk"
+            if is_risk and not isinstance(node.comparators[0], ast.Constant):
+                yield node.lineno, ast.unparse(node)
+                continue
         elif isinstance(node, ast.MatchValue):
             compared = [node.value]
         else:
@@ -191,6 +195,8 @@ def name_comparisons(source):
         ("x = model in ('linear', 'mlp')", 1),
         ("x = method not in {'u2'}", 1),
         ("match method:\n    case 'proportion': pass", 1),
+        ("x = method.risk is ssc_risk", 1),
+        ("x = method.risk is None", 0),
         ("x = TABLE['ssc'] == 1", 0),
         ("x = name == 'auto' and name in METHODS", 0),
         ("x = {'ssc': 1}", 0),

@@ -78,8 +78,7 @@ def coefficient_intervals(clf: SetClassifier, confidence: float = 0.95) -> pd.Da
 
 def effects_of(clf: SetClassifier) -> tuple[Effect, ...]:
     """Return what a linear or boosted model goes by; nothing for other models."""
-    fit = clf.learner_.fit
-    if hasattr(fit, "weights"):
+    if hasattr(clf, "coef_"):
         names = [str(name) for name in clf.encoder_.feature_names]
         table = coefficient_intervals(clf).to_numpy()
         rows = [tuple(map(float, row)) for row in table]
@@ -88,11 +87,10 @@ def effects_of(clf: SetClassifier) -> tuple[Effect, ...]:
             Effect(first + place // len(names), names[place % len(names)], *row)
             for place, row in enumerate(rows)
         )
-    if hasattr(fit, "booster"):
-        gains = clf.feature_importances_
+    if hasattr(clf, "feature_importances_"):
         return tuple(
             Effect(-1, str(name), float(gain), float("nan"), float("nan"))
-            for name, gain in gains.items()
+            for name, gain in clf.feature_importances_.items()
         )
     return ()
 

@@ -30,7 +30,16 @@ from unmix.errors import InputError
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["MeanLoss", "Risk", "mmc_risk", "proportion_risk", "ssc_mse_risk", "ssc_risk", "u2_risk"]
+__all__ = [
+    "MeanLoss",
+    "Risk",
+    "ShareMatch",
+    "mmc_risk",
+    "proportion_risk",
+    "ssc_mse_risk",
+    "ssc_risk",
+    "u2_risk",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -82,6 +91,21 @@ class MeanLoss:
     def learns(self) -> bool:
         """Whether the set priors are learned too: then this gradient is not all of it."""
         return self.transition.prior_matrix.requires_grad
+
+
+@dataclass(frozen=True)
+class ShareMatch:
+    """A risk that compares the share of each set with its mean predicted probability.
+
+    Linear models know it in closed form: for rows on disk too, and with sets whose shares are known
+    better counting more.
+    """
+
+    of_batch: Risk
+
+    def __call__(self, logits: Tensor, set_index: Tensor) -> Tensor:
+        """Return the risk."""
+        return self.of_batch(logits, set_index)
 
 
 def ssc_risk(transition: Transition) -> Risk:
@@ -168,10 +192,11 @@ def proportion_risk(transition: Transition) -> Risk:
     The paper counts signs and sums over sets; a sign has no gradient, and the mean keeps the
     scale when a batch holds few sets.
     """
-    import torch
 
     @on_copies
     def risk(logits: Tensor, set_index: Tensor) -> Tensor:
+        import torch
+
         probability = torch.softmax(class_logits(logits, transition), dim=-1)  # (n, K)
         present, position = torch.unique(set_index, return_inverse=True)
         total = probability.new_zeros(len(present), probability.shape[1])
@@ -183,7 +208,7 @@ def proportion_risk(transition: Transition) -> Risk:
         distance: Tensor = -(stated * log_share).sum(dim=-1)
         return distance.mean()
 
-    return risk
+    return ShareMatch(risk)
 
 
 def _pairs(transition: Transition) -> tuple[Tensor, Tensor, Tensor]:

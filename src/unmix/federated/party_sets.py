@@ -251,7 +251,7 @@ def _fit_roughly(sets: PartySets, setup: Setup, start: Learner | None) -> Learne
 def with_effect(learner: Learner, sets: PartySets) -> Learner:
     """Return the learner with the size of the set effect, if its method has one."""
     method = method_named(learner.setup.method)
-    if method.risk is not SetEffectRisk:
+    if not isinstance(method.risk(sets.transition), SetEffectRisk):
         return learner
     return replace(learner, tau=sets.effect_size(point_of(learner.fit), method))
 

@@ -20,7 +20,6 @@ from unmix.core.assumptions import COVARIATE_SHIFT
 from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.risks import MeanLoss
 from unmix.core.row_losses import set_log_loss
-from unmix.core.set_risks import SetEffectRisk
 from unmix.core.sums_by_set import row_copies
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
@@ -348,11 +347,11 @@ def _fit(
 
 
 def _scales_freely(method: Method, l2: float, weights: FloatArray) -> bool:
-    """Say whether a penalty is only for the direction of the weights, and not for their length.
+    """Say whether a penalty is only for the direction of these weights, and not for their length.
 
     Not one that is beyond those to choose from: it is there to say little.
     """
-    free = method.risk is SetEffectRisk and weights.ndim == 1
+    free = method.free_length and weights.ndim == 1
     return free and 0 < l2 <= max(method.strengths) and bool(weights.any())
 
 

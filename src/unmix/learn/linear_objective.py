@@ -19,7 +19,7 @@ from scipy.optimize import OptimizeResult, minimize
 from scipy.special import expit, softmax
 
 from unmix.core.class_shares import num_logits
-from unmix.core.risks import MeanLoss, Risk, proportion_risk
+from unmix.core.risks import MeanLoss, Risk, ShareMatch
 from unmix.core.set_risks import SetRisk
 from unmix.core.sums_by_set import row_copies, set_sums
 from unmix.data.sets import UnlabeledSets
@@ -119,9 +119,9 @@ def criterion_for(
         return asked_criterion(method, sets, errors, refiner, unit)
     if refiner is not None:
         return refining_criterion(method, refiner, len(sets), unit)
-    if method.risk is proportion_risk:  # here sets that are known better count more
-        return proportion_criterion(sets, reliability(sets, errors))
     risk = risk_of(method, sets.transition)
+    if isinstance(risk, ShareMatch):
+        return proportion_criterion(sets, reliability(sets, errors))
     if isinstance(risk, MeanLoss):
         return mean_loss_criterion(risk, len(sets))
     if len(sets.part_sizes) > 1:

@@ -24,6 +24,7 @@ from unmix.core.groupings import of_groupings, on_copies
 from unmix.core.risks import (
     MeanLoss,
     Risk,
+    ShareMatch,
     mmc_risk,
     proportion_risk,
     ssc_mse_risk,
@@ -103,6 +104,8 @@ class Method:
     """Learning rates of Appendix B: for the MLP, for ResNet-32."""
     strengths: tuple[float, ...] = (0.1, 0.01, 1e-3, 1e-4, 1e-5, 1e-6)
     """Penalties of a linear model to choose from, the strongest first."""
+    free_length: bool = False
+    """Whether such a penalty is only for the direction of the weights, and not for their length."""
     suits: Callable[[Transition], bool] = lambda transition: True
     """Whether method 'auto' tries it for these sets."""
     random_sets: bool = False
@@ -253,6 +256,7 @@ METHODS: dict[str, Method] = {
             in_auto=True,
             information=_of_shares,
             strengths=(10.0, 1.0, 0.1, 0.01, 1e-3, 1e-4),
+            free_length=True,
         ),
         Method(
             "llp-vat",
@@ -322,7 +326,7 @@ def risk_of(method: Method, transition: Transition) -> Risk:
         return method.risk(transition)
     with _naming_mistakes(method.name):
         risk = method.risk(transition)
-    if isinstance(risk, MeanLoss | SetRisk):
+    if isinstance(risk, MeanLoss | SetRisk | ShareMatch):
         return risk
     if not callable(risk):
         raise InputError(
