@@ -10,7 +10,7 @@ This file knows no sets, no priors and no model.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -21,7 +21,6 @@ import pandas as pd
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.columns import (
-    LARGEST,
     MISSING,
     UNKNOWN,
     CategoryColumn,
@@ -33,7 +32,9 @@ from unmix.learn.columns import (
     category_codes,
     category_text,
     column_numbers,
+    columns_apart,
     holds_numbers,
+    in_range,
     read_summary,
     text_for_numbers,
 )
@@ -43,7 +44,7 @@ __all__ = ["FARTHEST", "Place", "TableEncoder", "TableSummary"]
 VERSION = 1
 # No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
 FARTHEST = 1e6
-BLOCK_ROWS = 16_384
+BLOCK_ROWS, BLOCK_COLUMNS = 4_096, 64  # of a block that stays in the processor's cache
 
 
 class TableSummary:
@@ -75,8 +76,8 @@ class TableSummary:
         repeated = [name for name, found in places.items() if len(found) > 1]
         if repeated:
             raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
-        for name, at in places.items():
-            self._seen.setdefault(name, SeenColumn(name)).add(table.iloc[:, at[0]])
+        for name, series in zip(places, columns_apart(table), strict=True):
+            self._seen.setdefault(name, SeenColumn(name)).add(series)
         words = [name for name, column in self._seen.items() if column.words]
         if words and not isinstance(frame, pd.DataFrame):
             raise InputError(f"column {words[0]!r} of the array holds text; give a DataFrame")
@@ -236,25 +237,14 @@ class TableEncoder:
         """
         table = self.chosen(frame)
         x = np.zeros((len(table), len(self.feature_names)), dtype=np.float32)
-        values_of = [_values_in(table.iloc[:, i], c) for i, c in enumerate(self.summaries)]
-        varying = [c for c in self.summaries if isinstance(c, NumberColumn) and c.deviation > 0]
-        mean = np.array([c.mean for c in varying])[:, None]
-        deviation = np.array([c.deviation for c in varying])[:, None]
-        scaled = np.empty((len(varying), min(BLOCK_ROWS, len(table))))
-        for first in range(0, len(table), BLOCK_ROWS):
-            block = slice(first, first + BLOCK_ROWS)
-            rows = x[block]
-            for i, column in enumerate(self.summaries):
-                values, place = values_of[i](block), self.places[i]
-                if isinstance(column, NumberColumn) and place.value is not None:
-                    scaled[place.value, : len(rows)] = values
-                _write_marks(values, column, place, rows)
-            # All numbers of a block at once: they are the first features.
-            part = scaled[:, : len(rows)]
-            part -= mean
-            part /= deviation
-            part[np.isnan(part)] = 0
-            rows[:, : len(varying)] = np.clip(part, -FARTHEST, FARTHEST, out=part).T
+        first = 0  # the numbers are the first features, in the order of their columns
+        for start in range(0, len(self.summaries), BLOCK_COLUMNS):
+            group = slice(start, start + BLOCK_COLUMNS)
+            part = _Columns(table.iloc[:, group], self.summaries[group], self.places[group])
+            numbers = slice(first, first := first + len(part.varying))
+            for row in range(0, len(table), BLOCK_ROWS):
+                rows = slice(row, row + BLOCK_ROWS)
+                part.write(rows, x[rows], x[rows, numbers])
         return x
 
     def native(self, frame: Any) -> FloatArray:
@@ -310,7 +300,9 @@ class TableEncoder:
         repeated = [name for name in self.columns if len(places[name]) > 1]
         if repeated:
             raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
-        return table.iloc[:, [places[name][0] for name in self.columns]]
+        chosen = [places[name][0] for name in self.columns]
+        # As they come they are not copied.
+        return table if chosen == list(range(table.shape[1])) else table.iloc[:, chosen]
 
 
 def _becomes(column: Column) -> tuple[str, str]:
@@ -381,19 +373,44 @@ def _column_values(series: pd.Series[Any], column: Column) -> FloatArray:
     return np.full(len(series), np.nan)
 
 
-def _values_in(series: pd.Series[Any], column: Column) -> Callable[[slice], FloatArray]:
-    """Return a function from a block of rows to what `_column_values` says of them."""
-    if not isinstance(column, NumberColumn) or series.dtype != np.float64:
-        return lambda block: _column_values(series.iloc[block], column)
-    values = series.to_numpy()
+class _Columns:
+    """Some neighbouring columns of a table and the features they become."""
 
-    def of_block(block: slice) -> FloatArray:
-        found = values[block]
-        if (np.abs(found) > LARGEST).any():
-            column_numbers(series, column.name)  # which says in which row
-        return found
+    def __init__(
+        self, table: pd.DataFrame, summaries: Sequence[Column], places: Sequence[Place]
+    ) -> None:
+        self._table, self._columns = table, list(zip(summaries, places, strict=True))
+        numbers = [isinstance(column, NumberColumn) for column in summaries]
+        self._plain = all(numbers) and bool((table.dtypes == np.float64).all())
+        self.varying = [
+            j for j, column in enumerate(summaries) if numbers[j] and places[j].value is not None
+        ]
+        scales = [summaries[j] for j in self.varying]
+        self._mean = np.array([c.mean for c in scales if isinstance(c, NumberColumn)])
+        self._deviation = np.array([c.deviation for c in scales if isinstance(c, NumberColumn)])
 
-    return of_block
+    def write(
+        self, rows: slice, x: npt.NDArray[np.float32], numbers: npt.NDArray[np.float32]
+    ) -> None:
+        """Write a block of rows: numbers into their features, marks into those of all (n, d)."""
+        values = self._values(self._table.iloc[rows])
+        for (column, place), of_column in zip(self._columns, values.T, strict=True):
+            _write_marks(of_column, column, place, x)
+        if len(self.varying) < len(self._columns):
+            values = values[:, self.varying]
+        scaled = values - self._mean
+        scaled /= self._deviation
+        scaled[np.isnan(scaled)] = 0
+        numbers[:] = np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
+
+    def _values(self, table: pd.DataFrame) -> FloatArray:
+        """Return numbers and codes of categories, (n, columns)."""
+        if self._plain:
+            values = table.to_numpy()
+            if in_range(values):
+                return values
+        found = [_column_values(table.iloc[:, j], c) for j, (c, _) in enumerate(self._columns)]
+        return np.stack(found).T
 
 
 def _write_marks(

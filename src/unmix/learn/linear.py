@@ -41,6 +41,7 @@ from unmix.learn.models import Form, Learner, Model, Setup
 from unmix.learn.resampled_lines import steps_to_resamples
 from unmix.learn.saved_state import finite_arrays
 from unmix.learn.sets_in_parts import SetsInParts
+from unmix.learn.sums import product
 
 if TYPE_CHECKING:
     from unmix.learn.checkpoint import Checkpoint
@@ -87,14 +88,17 @@ class LinearFit:
 
     def logits(self, x: npt.ArrayLike) -> FloatArray:
         """Return the logits of rows (n, d): (n,), or (n, K) for K classes."""
-        return np.asarray(np.asarray(x, dtype=np.float64) @ self.weights + self.bias)
+        return np.asarray(product(np.asarray(x), self.weights) + self.bias)
 
     def resampled_logits(self, x: npt.ArrayLike) -> FloatArray:
         """Return the logits of the fits to resampled sets, (R, n) or (R, n, K)."""
-        rows = np.asarray(x, dtype=np.float64)
-        shape = (len(self.resampled), len(rows), *self.weights.shape[1:])
-        found = [rows @ weights + bias for weights, bias in self.resampled]
-        return np.asarray(found).reshape(shape)
+        rows, number, (d, *classes) = np.asarray(x), len(self.resampled), self.weights.shape
+        if not number:
+            return np.empty((0, len(rows), *classes))
+        weights, bias = zip(*self.resampled, strict=True)
+        columns = np.concatenate([of_fit.reshape(d, -1) for of_fit in weights], axis=1)
+        logits = product(rows, columns).T.reshape(number, -1, len(rows)).swapaxes(1, 2)
+        return np.asarray(logits.reshape(number, len(rows), *classes) + np.stack(bias)[:, None])
 
     def with_resamples(
         self, fits: Sequence[LinearFit], *, average: bool, scale: float

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-PREFILTER_ROWS = 4_096
+FIRST_ROWS, PREFILTER_ROWS = 8, 4_096
 Sets = UnlabeledSets | ShuffledSets | SetsInParts
 
 
@@ -337,13 +337,18 @@ def refuse_set_feature(frame: pd.DataFrame, name: Hashable, set_index: Array) ->
     sizes = np.bincount(set_index)
     first = np.flatnonzero(set_index <= np.searchsorted(sizes.cumsum(), PREFILTER_ROWS))
     few = first[:: -(-len(first) // PREFILTER_ROWS)]
-    for place, column in enumerate(frame.columns):
-        values = frame.iloc[:, place]
+    of_one = few[set_index[few] == np.bincount(set_index[few]).argmax()][:FIRST_ROWS]
+    samples = [(frame.iloc[rows], set_index[rows]) for rows in (of_one, few)]
+    parts = zip(*(some.items() for some, _ in samples), strict=True)
+    for place, (column, of_column) in enumerate(zip(frame.columns, parts, strict=True)):
         same = column == name or (
-            _one_to_one(values.iloc[few], set_index[few])
+            all(
+                _one_to_one(values, index)
+                for (_, values), (_, index) in zip(of_column, samples, strict=True)
+            )
             # A column of all different values says nothing about sets of one row each.
-            and len(sizes) < len(values)
-            and _one_to_one(values, set_index)
+            and len(sizes) < len(frame)
+            and _one_to_one(frame.iloc[:, place], set_index)
         )
         if same:
             raise InputError(

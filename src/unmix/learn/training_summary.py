@@ -22,6 +22,7 @@ from unmix.learn.columns import (
     LeftOutColumn,
     category_codes,
     column_numbers,
+    columns_apart,
 )
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.models import score_names
@@ -37,7 +38,6 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 
 MOST_ROWS, MOST_IMAGES = 20_000, 2_000  # that are counted
-DECILES = np.arange(1, 10) / 10
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ class TrainingSummary:
         kept = np.unique(np.linspace(0, len(x) - 1, most).astype(np.intp))
         columns = []
         if table:
-            frame = encoder.chosen(x)
-            for i, column in enumerate(encoder.summaries):
+            chosen = columns_apart(encoder.chosen(x))
+            for column, series in zip(encoder.summaries, chosen, strict=True):
                 if not isinstance(column, EmptyColumn | LeftOutColumn):
-                    columns.append(_of_column(frame.iloc[:, i], column, kept))
+                    columns.append(_of_column(series, column, kept))
         odds = class_log_odds(logits_of(kept))
         scores = [_of_numbers(name, odds[:, k]) for k, name in enumerate(score_names(classes)[:-1])]
         return cls(tuple(columns), tuple(scores))
@@ -160,21 +160,22 @@ def _of_column(series: pd.Series[Any], column: Column, kept: Array) -> Distribut
         return Distribution(column.name, (), tuple(counts.tolist()))
     values = column_numbers(series, column.name)
     found = _of_numbers(column.name, values[kept])
-    present = values[~np.isnan(values)]  # not empty, or it would be another kind of column
-    low, high = float(present.min()), float(present.max())
-    return replace(found, low=low, high=high)
+    # Of those there are: a column without any would be of another kind.
+    return replace(found, low=float(np.fmin.reduce(values)), high=float(np.fmax.reduce(values)))
 
 
 def _of_numbers(name: str, values: Array) -> Distribution:
     """Count numbers between their deciles."""
-    present = values[~np.isnan(values)]
+    missing = int(np.isnan(values).sum())
+    present = np.sort(values)[: len(values) - missing]  # NaN is last
     if not len(present):  # in the rows that were kept
-        return Distribution(name, (), (0, len(values)), 0.0, 0.0)
+        return Distribution(name, (), (0, missing), 0.0, 0.0)
     # A value of training each, so that the counts of few different numbers are those of numbers.
-    edges = np.unique(np.quantile(present, DECILES, method="inverted_cdf"))
-    counts = np.bincount(cells_of_numbers(values, edges), minlength=len(edges) + 2)
-    ends = float(present.min()), float(present.max())
-    return Distribution(name, tuple(edges.tolist()), tuple(counts.tolist()), *ends)
+    edges = np.unique(present[(np.arange(1, 10) * len(present) - 1) // 10])
+    up_to = np.searchsorted(present, edges, side="right")
+    counts = np.diff(up_to, prepend=0, append=len(present)).tolist()
+    ends = float(present[0]), float(present[-1])
+    return Distribution(name, tuple(edges.tolist()), (*counts, missing), *ends)
 
 
 def _restored(state: dict[str, Any]) -> Distribution:
