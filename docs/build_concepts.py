@@ -14,7 +14,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from unmix.files import atomic_write_text
-from unmix.report.pictures import BLUE, GREY, ORANGE, STYLE
+from unmix.report.plot_style import BLUE, GREY, ORANGE, STYLE
 from unmix.report.svg import figure_to_svg, standalone_svg
 
 DOCS = Path(__file__).resolve().parent

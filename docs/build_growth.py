@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from readme_sections import with_section
 from unmix.files import atomic_write_text
-from unmix.report.pictures import BLUE, GREY, ORANGE, STYLE
+from unmix.report.plot_style import BLUE, GREY, ORANGE, STYLE
 from unmix.report.study_style import style_panel
 from unmix.report.study_tables import PAPER_EPOCHS, dataset_title, markdown_table
 from unmix.report.svg import figure_to_svg, standalone_svg

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from unmix.assess.class_gains import class_gains
 from unmix.learn.hidden_sets import HeldOutShares
-from unmix.report.figures import pictures_of
+from unmix.report.report_figures import pictures_of
 
 
 def held_out(m=40, seed=0, known=(0, 1)):

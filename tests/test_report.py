@@ -17,9 +17,9 @@ from unmix.core.class_shares import ClassShares
 from unmix.data.priors import Priors
 from unmix.learn.hidden_sets import Gain
 from unmix.learn.methods import METHODS
-from unmix.report.figures import pictures_of
 from unmix.report.headline import verdict_of
 from unmix.report.page import render_report
+from unmix.report.report_figures import pictures_of
 from unmix.report.report_tables import MOST_ROWS, misfit_rows
 
 BETTER = {"ssc": 0.021, "proportion": 0.064, "baseline": 0.23}

@@ -10,8 +10,8 @@ from matplotlib import rc_context
 from unmix.assess.judge import Judgement
 from unmix.errors import InputError
 from unmix.files import atomic_path
-from unmix.report.figures import Drawing, pictures_of
-from unmix.report.pictures import STYLE
+from unmix.report.plot_style import STYLE
+from unmix.report.report_figures import Drawing, pictures_of
 from unmix.report.svg import figure_to_svg, quiet_fonts, standalone_svg
 
 __all__ = ["FIGURE_FORMATS", "write_figures"]

@@ -12,9 +12,9 @@ from unmix.assess.judge import Judgement
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.estimator import SetClassifier
-from unmix.report import pictures
-from unmix.report.figures import class_share_points, roc_points
+from unmix.report import plots
 from unmix.report.number_words import class_names
+from unmix.report.report_figures import class_share_points, roc_points
 
 __all__ = ["gain_plot", "history_plot", "roc_plot", "shares_plot"]
 
@@ -32,7 +32,7 @@ def shares_plot(
         "ax": ax,
     }
     if judgement is not None and judgement.evaluation is not None:
-        return pictures.plot_shares(
+        return plots.plot_shares(
             **class_share_points(judgement, judgement.evaluation, place), **labels
         )
     held_out = clf.held_out_shares_
@@ -40,7 +40,7 @@ def shares_plot(
         raise InputError(
             "no sets were hidden while this model was chosen; give held-out rows and their sets"
         )
-    return pictures.plot_shares(
+    return plots.plot_shares(
         [""] * len(held_out.rows), held_out.stated[:, k], held_out.predicted[:, k], **labels
     )
 
@@ -56,21 +56,21 @@ def roc_plot(judgement: Judgement, ax: Axes | None) -> Figure:
             "tested, or is not assumed by the method; see the report"
         )
     point, labeled = roc_points(evaluation)
-    return pictures.plot_roc(evaluation.roc, point=point, labeled_point=labeled, ax=ax)
+    return plots.plot_roc(evaluation.roc, point=point, labeled_point=labeled, ax=ax)
 
 
 def gain_plot(clf: SetClassifier, ax: Axes | None) -> Figure:
     """Draw the gain over guessing of every method that was tried."""
     if not clf.gains_:
         raise InputError("no sets were hidden while this model was chosen, so there is no gain")
-    return pictures.plot_gain(clf.gains_, used=clf.method_, ax=ax)
+    return plots.plot_gain(clf.gains_, used=clf.method_, ax=ax)
 
 
 def history_plot(clf: SetClassifier, ax: Axes | None) -> Figure:
     """Draw the learning curve."""
     if not clf.history_:
         raise InputError(f"a model of kind {clf.model_} has no learning curve")
-    return pictures.plot_history(clf.history_, ax=ax)
+    return plots.plot_history(clf.history_, ax=ax)
 
 
 def _class_place(clf: SetClassifier, class_name: Any) -> int:

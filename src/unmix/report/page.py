@@ -17,9 +17,9 @@ from markupsafe import Markup, escape
 from unmix import __version__
 from unmix.assess.judge import Judgement
 from unmix.assess.model_based import HOW_FAR_OFF
-from unmix.report.figures import pictures_of
 from unmix.report.headline import beats_guessing, is_rejected, verdict_of
 from unmix.report.number_words import clean, percent_level, share_words
+from unmix.report.report_figures import pictures_of
 from unmix.report.report_tables import (
     MOST_ROWS,
     NumberRow,

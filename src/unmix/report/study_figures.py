@@ -22,7 +22,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from unmix.report.pictures import GREY, STYLE
+from unmix.report.plot_style import GREY, STYLE
 from unmix.report.study_style import (
     INK,
     MARKERS,

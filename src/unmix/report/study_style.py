@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter, NullLocator
 
 from unmix.learn.methods import METHODS, is_registered
-from unmix.report.pictures import BLUE, GREY, ORANGE
+from unmix.report.plot_style import BLUE, GREY, ORANGE
 from unmix.report.study_tables import PAPER_EPOCHS
 from unmix.studies.summary import Entry
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from unmix.report.pictures import STYLE
+from unmix.report.plot_style import STYLE
 
 __all__ = ["figure_to_svg", "quiet_fonts", "standalone_svg"]
 

@@ -15,9 +15,9 @@ from unmix.assess.estimates import p_value
 from unmix.assess.histograms import bin_edges
 from unmix.assess.roc import Roc
 from unmix.learn.hidden_sets import Gain
-from unmix.report import pictures
+from unmix.report import plots
 from unmix.report.number_words import percent, shortened
-from unmix.report.pictures import (
+from unmix.report.plots import (
     SetScores,
     plot_gain,
     plot_history,
@@ -96,15 +96,15 @@ def test_equal_pictures_give_equal_bytes_without_a_date_or_an_address(plot):
 
 
 def test_no_file_of_the_report_uses_pyplot_or_shows_a_window():
-    for path in Path(pictures.__file__).parent.glob("*.py"):
+    for path in Path(plots.__file__).parent.glob("*.py"):
         assert "pyplot" not in path.read_text()
         assert ".show(" not in path.read_text()
 
 
 def test_shares_are_points_and_only_marked_sets_are_named():
     figure = plot_shares(NAMES, STATED, FOUND, marked=[2])
-    assert points_of(figure, pictures.ORANGE) == [[0.6, 0.2]]
-    assert points_of(figure, pictures.BLUE) == [[0.1, 0.12], [0.4, 0.38], [0.9, 0.88]]
+    assert points_of(figure, plots.ORANGE) == [[0.6, 0.2]]
+    assert points_of(figure, plots.BLUE) == [[0.1, 0.12], [0.4, 0.38], [0.9, 0.88]]
     assert texts_of(figure) == ["east"]
 
 
@@ -119,10 +119,10 @@ def test_intervals_are_upright_lines_through_the_points():
 
 def test_sets_without_a_prediction_are_left_out():
     figure = plot_shares(NAMES, STATED, (0.1, np.nan, 0.5, 0.9), marked=[1])
-    assert len(points_of(figure, pictures.BLUE)) == 3
+    assert len(points_of(figure, plots.BLUE)) == 3
     assert texts_of(figure) == []
     nothing = plot_shares(["a"], [0.5], [np.nan])
-    assert points_of(nothing, pictures.BLUE) == []
+    assert points_of(nothing, plots.BLUE) == []
 
 
 def test_rare_classes_fill_the_picture():
@@ -134,7 +134,7 @@ def test_rare_classes_fill_the_picture():
     assert 0.02 < high < 0.05
     assert ax.get_xlim() == ax.get_ylim()
     # A share of 0 has no log-odds: its set stands at the edge.
-    assert points_of(figure, pictures.BLUE)[2] == pytest.approx([0.02, low], abs=1e-6)
+    assert points_of(figure, plots.BLUE)[2] == pytest.approx([0.02, low], abs=1e-6)
     figure.draw_without_rendering()
     assert "1\xa0%" in [label.get_text() for label in ax.get_xticklabels()]
 
@@ -153,7 +153,7 @@ def test_histograms_of_rare_classes_have_ticks_in_log_odds():
 def test_histograms_of_thousands_of_sets_are_averages_over_sets_of_similar_shares():
     sets = [SetScores(f"s{j}", j / 2000, [j / 2000, 1 - j / 2000]) for j in range(2000)]
     shown = texts_of(plot_score_histograms(sets))
-    assert [text for text in shown if text.endswith(" sets")] == ["100 sets"] * pictures.BANDS
+    assert [text for text in shown if text.endswith(" sets")] == ["100 sets"] * plots.BANDS
     stated = [text.replace("\xa0", " ") for text in shown if "%" in text]
     assert (stated[0], stated[-1]) == ("2.5 %", "97.5 %")
 
@@ -172,8 +172,8 @@ def test_at_most_two_thousand_points_are_drawn_the_named_ones_among_them():
     marked = [7, 49_993, *range(100, 300)]
     figure = plot_shares([str(j) for j in range(50_000)], shares, shares, marked=marked)
     # Many points let each other shine through.
-    blue, orange = (points_of(figure, c) for c in ((pictures.BLUE, 0.5), pictures.ORANGE))
-    assert 1990 <= len(blue) + len(orange) <= 2000 + pictures.MOST_LABELS
+    blue, orange = (points_of(figure, c) for c in ((plots.BLUE, 0.5), plots.ORANGE))
+    assert 1990 <= len(blue) + len(orange) <= 2000 + plots.MOST_LABELS
     assert texts_of(figure) == ["7", "49993", *map(str, range(100, 106))]
     assert [round(shares[49_993], 6)] * 2 in orange
     svg = figure_to_svg(figure, label="many", prefix="a-")
@@ -222,7 +222,7 @@ def test_histograms_are_sorted_by_stated_share_and_at_most_thirty():
     figure = plot_score_histograms(sets)
     rows = [text for text in axes_of(figure).texts if text.get_text()[1:].isdigit()]
     names = [text.get_text() for text in sorted(rows, key=lambda text: text.get_position()[1])]
-    assert len(names) == pictures.MOST_HISTOGRAMS
+    assert len(names) == plots.MOST_HISTOGRAMS
     stated = [(7 * int(name[1:]) % 60) / 100 for name in names]
     assert stated == sorted(stated)
     assert (stated[0], stated[-1]) == (0.0, 0.59)
@@ -244,7 +244,7 @@ def test_a_gain_is_a_point_and_its_bar_touches_guessing_unless_it_is_shown():
     ends = {name: bar.get_xdata() for name, bar in zip(labels, bars, strict=True)}
     assert list(ends["ssc (this model)"]) == pytest.approx([0.3, 0.7])
     assert list(ends["count"]) == pytest.approx([-0.1, 0.3])
-    assert points_of(figure, pictures.BLUE) == [[0.5, 2]]
+    assert points_of(figure, plots.BLUE) == [[0.5, 2]]
     # One that fails badly stands at the edge and does not squeeze the others.
     assert ax.get_xlim()[0] > -2
     assert "-40.00, z = -40.0: not shown" in texts_of(figure)
@@ -256,7 +256,7 @@ def test_the_learning_curve_marks_the_lowest_held_out_loss(step, train):
     losses = [3.0, 1.5, 2.0]
     history = [{step: 10 * j, train: 1.0, "held_out_loss": losses[j]} for j in range(3)]
     figure = plot_history(history)
-    assert points_of(figure, pictures.ORANGE) == [[10, 1.5]]
+    assert points_of(figure, plots.ORANGE) == [[10, 1.5]]
     assert axes_of(figure).get_xlabel() == step
     assert [line.get_label() for line in axes_of(figure).lines] == [
         "training rows",

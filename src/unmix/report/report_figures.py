@@ -1,6 +1,6 @@
 """Which pictures a judgement calls for, and the words around each.
 
-Draws with `pictures`, chooses what is shown where there is too much, and says so. Knows no HTML.
+Draws with `plots`, chooses what is shown where there is too much, and says so. Knows no HTML.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unmix.assess.evaluate import Evaluation
 from unmix.assess.histograms import ClassHistograms
 from unmix.assess.judge import Judgement
 from unmix.assess.roc import Roc
-from unmix.report import pictures
+from unmix.report import plots
 from unmix.report.headline import beats_guessing
 from unmix.report.number_words import (
     class_names,
@@ -29,7 +29,7 @@ from unmix.report.number_words import (
     percent_level,
     share_of,
 )
-from unmix.report.pictures import SetScores
+from unmix.report.plots import SetScores
 from unmix.report.report_tables import (
     MOST_CLASSES,
     ConfusionRow,
@@ -126,7 +126,7 @@ def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
     names = class_names(judgement.classes)
     drawings = []
     for k in _panels(judgement):
-        figure = pictures.plot_shares(
+        figure = plots.plot_shares(
             **class_share_points(judgement, evaluation, k),
             x_label=f"stated share of {names[k]}",
             y_label=f"predicted share of {names[k]}",
@@ -147,7 +147,7 @@ def _shares(judgement: Judgement, evaluation: Evaluation) -> Picture:
         "predicts from its held-out rows. Sets should lie on the dashed diagonal, where the two "
         "agree."
     )
-    if len(entries) > pictures.MOST_VECTORS:
+    if len(entries) > plots.MOST_VECTORS:
         how += " The green line joins the averages of sets with similar stated shares."
     elif by_likelihood:
         level = percent_level(evaluation.confidence)
@@ -201,14 +201,13 @@ def _share_notes(judgement: Judgement, marked: list[int]) -> tuple[str, ...]:
     """Say what the picture of shares leaves out."""
     notes = []
     total = len(judgement.evaluation.calibration) if judgement.evaluation else 0
-    if total > pictures.MOST_POINTS:
+    if total > plots.MOST_POINTS:
         notes.append(
-            f"Shows {pictures.MOST_POINTS:,} of {total:,} sets, evenly spread over the stated "
-            "shares."
+            f"Shows {plots.MOST_POINTS:,} of {total:,} sets, evenly spread over the stated shares."
         )
-    if len(marked) > pictures.MOST_LABELS:
+    if len(marked) > plots.MOST_LABELS:
         notes.append(
-            f"Names the {pictures.MOST_LABELS} worst of {len(marked):,} sets; the table below "
+            f"Names the {plots.MOST_LABELS} worst of {len(marked):,} sets; the table below "
             "has more."
         )
     if len(judgement.classes) > MOST_PANELS:
@@ -282,7 +281,7 @@ def roc_points(evaluation: Evaluation) -> tuple[Point | None, Point | None]:
 def _roc(evaluation: Evaluation, roc: Roc, auc: Estimate) -> Picture:
     """ROC curve with its band."""
     point, labeled_point = roc_points(evaluation)
-    figure = pictures.plot_roc(roc, point=point, labeled_point=labeled_point)
+    figure = plots.plot_roc(roc, point=point, labeled_point=labeled_point)
     area = decimal(auc.value)
     level = percent_level(evaluation.confidence)
     how = (
@@ -307,7 +306,7 @@ def _histograms(judgement: Judgement) -> Picture:
         stated |= {entry.set_id: entry.stated for entry in judgement.evaluation.calibration}
     flagged, names = _marked(judgement), class_names(judgement.classes)
     several = len(judgement.histograms) > 1
-    most = ROWS_OF_A_PANEL if several else pictures.MOST_HISTOGRAMS
+    most = ROWS_OF_A_PANEL if several else plots.MOST_HISTOGRAMS
 
     def panel(found: ClassHistograms) -> Drawing:
         k = 0 if len(names) == 1 else found.class_index
@@ -317,7 +316,7 @@ def _histograms(judgement: Judgement) -> Picture:
             )
             for one in found.sets
         ]
-        figure = pictures.plot_score_histograms(
+        figure = plots.plot_score_histograms(
             sets,
             edges=found.edges,
             x_label=f"predicted probability of {names[k]}",
@@ -327,7 +326,7 @@ def _histograms(judgement: Judgement) -> Picture:
         return Drawing(_numbered("scores", k, names), figure, label)
 
     count = len(judgement.histograms[0].sets)
-    bands = count > pictures.MOST_NAMED_SETS
+    bands = count > plots.MOST_NAMED_SETS
     what = (
         "Each row is an average over sets with similar stated shares"
         if bands
@@ -360,7 +359,7 @@ def _total(judgement: Judgement) -> int:
 def _gain(judgement: Judgement) -> Picture:
     """Gain over guessing of each method on held-out sets, and of each class by the one used."""
     better = beats_guessing(judgement)
-    figure = pictures.plot_gain(judgement.gains, used=judgement.method)
+    figure = plots.plot_gain(judgement.gains, used=judgement.method)
     drawings = [Drawing("gain", figure, "Gain over guessing on held-out sets, by method")]
     how = (
         "Further right is better; the orange line is guessing, and a bar shows what chance allows. "
@@ -370,7 +369,7 @@ def _gain(judgement: Judgement) -> Picture:
     if judgement.class_gains:
         shown = largest_classes(judgement.target_prior, MOST_GAINS)
         of_class = {judgement.classes[k]: judgement.class_gains[k] for k in shown}
-        by_class = pictures.plot_gain(of_class)
+        by_class = plots.plot_gain(of_class)
         label = "Gain over guessing on held-out sets, by class"
         drawings.append(Drawing("gain-by-class", by_class, label))
         how += " On the right, each class against the rest, by this model."
@@ -395,7 +394,7 @@ def _effects(judgement: Judgement) -> Picture:
         shown = sorted(of_class, key=lambda effect: -abs(effect.value))[:MOST_EFFECTS]
         place = 0 if len(names) == 1 else k
         what = f"log-odds of {names[place]}" if weights else "share of what all columns gained"
-        figure = pictures.plot_effects(
+        figure = plots.plot_effects(
             [effect.feature for effect in shown],
             [effect.value for effect in shown],
             low=[effect.low for effect in shown],
@@ -431,7 +430,7 @@ def _refined(judgement: Judgement, prior_errors: tuple[float, ...]) -> Picture:
     moved = abs(refined - stated)
     scaled = np.divide(moved, errors, out=np.zeros_like(moved), where=errors > 0)
     marked = [j for j in np.argsort(-scaled, kind="stable").tolist() if scaled[j] > 2]
-    figure = pictures.plot_shares(
+    figure = plots.plot_shares(
         judgement.set_ids,
         stated,
         refined,
@@ -446,9 +445,9 @@ def _refined(judgement: Judgement, prior_errors: tuple[float, ...]) -> Picture:
         "error: check where those shares come from."
     )
     notes: tuple[str, ...] = ()
-    if len(stated) > pictures.MOST_POINTS:
+    if len(stated) > plots.MOST_POINTS:
         notes = (
-            f"Shows {pictures.MOST_POINTS:,} of {len(stated):,} sets, evenly spread over the "
+            f"Shows {plots.MOST_POINTS:,} of {len(stated):,} sets, evenly spread over the "
             "stated shares.",
         )
     return Picture(
@@ -476,5 +475,5 @@ def _history(judgement: Judgement) -> Picture:
     else:
         heading = "The loss should fall and level out"
         how = "If it still falls at the end, longer training might help."
-    figure = pictures.plot_history(history)
+    figure = plots.plot_history(history)
     return Picture(heading, how, (Drawing("history", figure, label),))

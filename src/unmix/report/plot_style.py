@@ -1,7 +1,7 @@
-"""Axes of shares and probabilities: in percent, and in log-odds where shares are near 0 or 1.
+"""One quiet style for all plots, legible on white and on black: fonts, colours and axes.
 
-A class of one in a thousand has shares that a plain axis would put into one corner. This file
-knows axes and numbers, and no picture.
+Axes of shares are in percent, and in log-odds where shares are near 0 or 1: a class of one in a
+thousand has shares that a plain axis would put into one corner. This file knows no plot.
 """
 
 from __future__ import annotations
@@ -12,17 +12,67 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from scipy.special import expit, logit
 
-__all__ = ["share_text", "show_shares", "visible_ticks"]
+__all__ = [
+    "BLUE",
+    "GREEN",
+    "GREY",
+    "ORANGE",
+    "STYLE",
+    "axes_or_new",
+    "figure_of",
+    "share_text",
+    "show_shares",
+    "style_axes",
+    "visible_ticks",
+]
 
 FloatArray = npt.NDArray[np.float64]
+
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "axes.titlelocation": "left",
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "svg.fonttype": "none",
+}
+# Middle tones, seen on white and on black alike. Text stays black: the writer of SVG leaves that
+# colour out, so that a page can choose its own.
+BLUE, ORANGE, GREY, GREEN = "#4682d4", "#dd6b20", "#8b929c", "#2f9e62"
 
 SMALL = [m * 10.0**power for power in range(-6, -1) for m in (1, 2, 5)] + [0.1, 0.2]
 TICKS = np.array([*SMALL, 0.5, *(1 - share for share in SMALL[::-1])])
 MOST_TICKS = 6
 LEAST = 1e-6  # nearest to 0 that an axis of log-odds goes
+
+
+def axes_or_new(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """Return the axes given, or those of a new figure."""
+    return Figure(figsize=size, layout="constrained").add_subplot() if ax is None else ax
+
+
+def style_axes(ax: Axes, x_label: str, y_label: str, *, grid: str) -> None:
+    """Give axes the look of all pictures; the label of y stands level above them."""
+    ax.set_xlabel(x_label, parse_math=False)
+    ax.set_title(y_label, parse_math=False, loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(GREY)
+    ax.tick_params(color=GREY, labelcolor="black", labelsize=8)
+    ax.set_axisbelow(True)
+    ax.grid(axis=grid, color=GREY, alpha=0.25, linewidth=0.6)  # type: ignore[arg-type]
+
+
+def figure_of(ax: Axes) -> Figure:
+    """Return the figure that axes belong to."""
+    figure = ax.get_figure(root=True)
+    if figure is None:  # an Axes that was removed from its figure
+        raise ValueError("ax belongs to no figure")
+    return figure
 
 
 def share_text(share: float) -> str:

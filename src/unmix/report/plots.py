@@ -1,4 +1,4 @@
-"""The pictures of the report, in one quiet style that is legible on white and on black.
+"""The plots of a report: shares, ROC curves, histograms, gains, effects and learning curves.
 
 Every function takes values and an optional `ax`, returns the figure, shows nothing and sets
 nothing. This file knows no page and no judgement.
@@ -7,7 +7,7 @@ nothing. This file knows no page and no judgement.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,24 @@ from unmix.assess.histograms import uses_log_odds
 from unmix.assess.roc import Roc
 from unmix.learn.hidden_sets import Gain
 from unmix.report.number_words import percent, shortened
-from unmix.report.share_axis import show_shares, visible_ticks
+from unmix.report.plot_style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    STYLE,
+    axes_or_new,
+    figure_of,
+    show_shares,
+    style_axes,
+    visible_ticks,
+)
 
 __all__ = [
     "MOST_HISTOGRAMS",
     "MOST_LABELS",
     "MOST_POINTS",
     "MOST_VECTORS",
-    "STYLE",
     "SetScores",
     "plot_effects",
     "plot_gain",
@@ -39,19 +49,6 @@ __all__ = [
 ]
 
 FloatArray = npt.NDArray[np.float64]
-
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "axes.titlesize": 9,
-    "axes.labelsize": 9,
-    "axes.titlelocation": "left",
-    "axes.facecolor": "none",
-    "figure.facecolor": "none",
-    "svg.fonttype": "none",
-}
-# Middle tones, seen on white and on black alike. Text stays black: the writer of SVG leaves that
-# colour out, so that a page can choose its own.
-BLUE, ORANGE, GREY, GREEN = "#4682d4", "#dd6b20", "#8b929c", "#2f9e62"
 
 MOST_POINTS = 2000
 MOST_VECTORS = 300  # more points than this become one image inside the picture
@@ -109,7 +106,7 @@ def plot_shares(
     chosen = _points(x, y, marked)
     is_marked = np.isin(chosen, np.asarray(marked, dtype=int))
     with rc_context(STYLE):
-        ax = _axes(ax, (3.9, 3.75))
+        ax = axes_or_new(ax, (3.9, 3.75))
         many = len(chosen) > MOST_VECTORS
         drawn = [x[chosen], y[chosen], *([] if ends is None or many else ends[:, chosen])]
         log_odds = uses_log_odds(x[chosen])
@@ -140,8 +137,8 @@ def plot_shares(
             ax.plot(*_averages(x[chosen], y[chosen]), color=GREEN, linewidth=2, marker="o", ms=4)
         named = [j for j in marked if np.isfinite(x[j]) and np.isfinite(y[j])][:MOST_LABELS]
         _name_points(ax, x[named], y[named], [names[j] for j in named])
-        _style_axes(ax, x_label, y_label, grid="both")
-        return _figure(ax)
+        style_axes(ax, x_label, y_label, grid="both")
+        return figure_of(ax)
 
 
 def plot_roc(
@@ -162,7 +159,7 @@ def plot_roc(
         Where to draw; a new figure if left out.
     """
     with rc_context(STYLE):
-        ax = _axes(ax, (3.9, 3.75))
+        ax = axes_or_new(ax, (3.9, 3.75))
         ax.plot([0, 1], [0, 1], color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         ax.fill_between(roc.fpr, roc.low, roc.high, color=BLUE, alpha=0.25, linewidth=0)
         ax.plot(roc.fpr, roc.tpr, color=BLUE, linewidth=1.8)
@@ -178,13 +175,13 @@ def plot_roc(
                 *labeled_point, 60, facecolor="none", edgecolor=ORANGE, linewidth=1.6, zorder=4
             )
         ax.set(xlim=(-0.01, 1.01), ylim=(-0.01, 1.01), aspect="equal")
-        _style_axes(
+        style_axes(
             ax,
             "false positive rate: negatives predicted positive",
             "true positive rate: positives predicted positive",
             grid="both",
         )
-        return _figure(ax)
+        return figure_of(ax)
 
 
 def plot_score_histograms(
@@ -216,7 +213,7 @@ def plot_score_histograms(
     shown = _bands(ordered, most) if len(ordered) > MOST_NAMED_SETS else _rows(ordered, most)
     top = max((max(entry.shares) for entry in shown), default=1.0) or 1.0
     with rc_context(STYLE):
-        ax = _axes(ax, (3.9, 0.8 + 0.18 * max(len(shown), 5)))
+        ax = axes_or_new(ax, (3.9, 0.8 + 0.18 * max(len(shown), 5)))
         for row, entry in enumerate(shown):
             places = np.linspace(0, 1, len(entry.shares) + 1)
             heights = row + 0.92 * np.asarray(entry.shares) / top
@@ -233,11 +230,11 @@ def plot_score_histograms(
         ax.set(xlim=(-0.6, 1.22), ylim=(-0.1, max(len(shown), 1)))
         ax.text(-0.03, 1.01, "set", ha="right", transform=ax.get_xaxis_transform())
         ax.text(1.03, 1.01, "stated", ha="left", transform=ax.get_xaxis_transform())
-        _style_axes(ax, x_label, "", grid="x")
+        style_axes(ax, x_label, "", grid="x")
         ax.set_xticks(*visible_ticks(edges))
         ax.set_yticks([])
         ax.spines[["left", "bottom"]].set_visible(False)
-        return _figure(ax)
+        return figure_of(ax)
 
 
 def plot_gain(gains: Mapping[str, Gain], *, used: str = "", ax: Axes | None = None) -> Figure:
@@ -262,7 +259,7 @@ def plot_gain(gains: Mapping[str, Gain], *, used: str = "", ax: Axes | None = No
         left = max(min(left, 0.0), -1.5 * right)
     span = max(max(right, 0.0) - left, 1e-6)
     with rc_context(STYLE):
-        ax = _axes(ax, (3.9, 0.75 + 0.42 * max(len(names), 2)))
+        ax = axes_or_new(ax, (3.9, 0.75 + 0.42 * max(len(names), 2)))
         ax.axvline(0, color=ORANGE, linewidth=1.2, linestyle=(0, (4, 3)))
         for row, name in enumerate(names):
             gain, color = gains[name], BLUE if name == used else GREY
@@ -274,14 +271,14 @@ def plot_gain(gains: Mapping[str, Gain], *, used: str = "", ax: Axes | None = No
             side = "left" if place < left + span / 2 else "right"
             start = min(place, max(ends[0], left)) if side == "left" else ends[1]
             ax.text(start, row + 0.22, text, ha=side, va="bottom", fontsize=8, in_layout=False)
-        _style_axes(ax, "gain over guessing", "", grid="x")
+        style_axes(ax, "gain over guessing", "", grid="x")
         words = {used: f"{used} (this model)"}
         labels = [words.get(name, shortened(name, LABEL_CELLS)) for name in names]
         ax.set_yticks(range(len(names)), labels, parse_math=False)
         ax.tick_params(axis="y", length=0)
         ax.set(xlim=(left - 0.05 * span, max(right, 0.0) + 0.05 * span))
         ax.set_ylim(-0.5, max(len(names), 1) - 0.2)
-        return _figure(ax)
+        return figure_of(ax)
 
 
 def plot_effects(
@@ -307,16 +304,16 @@ def plot_effects(
     """
     at, rows = np.asarray(values, np.float64), np.arange(len(names))[::-1]
     with rc_context(STYLE):
-        ax = _axes(ax, (3.9, 0.7 + 0.22 * max(len(names), 3)))
+        ax = axes_or_new(ax, (3.9, 0.7 + 0.22 * max(len(names), 3)))
         ax.axvline(0, color=GREY, linewidth=1, linestyle=(0, (4, 3)))
         if low is not None and high is not None:
             ax.hlines(rows, low, high, color=BLUE, alpha=0.45, linewidth=2.5)
         ax.scatter(at, rows, 24, color=BLUE, linewidth=0, zorder=3)
-        _style_axes(ax, x_label, "", grid="x")
+        style_axes(ax, x_label, "", grid="x")
         ax.set_yticks(rows, [shortened(name, EFFECT_CELLS) for name in names], parse_math=False)
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(-0.6, max(len(names), 1) - 0.4)
-        return _figure(ax)
+        return figure_of(ax)
 
 
 def plot_history(history: Sequence[Mapping[str, float]], *, ax: Axes | None = None) -> Figure:
@@ -337,7 +334,7 @@ def plot_history(history: Sequence[Mapping[str, float]], *, ax: Axes | None = No
         ("held_out_loss", "held-out rows", BLUE),
     )
     with rc_context(STYLE):
-        ax = _axes(ax, (3.9, 2.6))
+        ax = axes_or_new(ax, (3.9, 2.6))
         for key, label, color in lines:
             loss = np.array([row.get(key, np.nan) for row in history], np.float64)
             if not np.isfinite(loss).any():
@@ -349,10 +346,10 @@ def plot_history(history: Sequence[Mapping[str, float]], *, ax: Axes | None = No
                 best = int(np.nanargmin(loss))
                 ax.scatter(at[best], loss[best], 42, color=ORANGE, zorder=3, label="lowest")
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _style_axes(ax, step, "loss", grid="y")
+        style_axes(ax, step, "loss", grid="y")
         if ax.get_legend_handles_labels()[0]:
             ax.legend(frameon=False, loc="upper right")
-        return _figure(ax)
+        return figure_of(ax)
 
 
 def _evenly_spaced(count: int, most: int) -> npt.NDArray[np.int64]:
@@ -438,27 +435,3 @@ def _name_points(ax: Axes, x: FloatArray, y: FloatArray, names: Sequence[str]) -
             in_layout=False,
             transform=ax.transAxes,
         )
-
-
-def _axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """Return the axes given, or those of a new figure."""
-    return Figure(figsize=size, layout="constrained").add_subplot() if ax is None else ax
-
-
-def _style_axes(ax: Axes, x_label: str, y_label: str, *, grid: str) -> None:
-    """Give axes the look of all pictures; the label of y stands level above them."""
-    ax.set_xlabel(x_label, parse_math=False)
-    ax.set_title(y_label, parse_math=False, loc="left")
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(GREY)
-    ax.tick_params(color=GREY, labelcolor="black", labelsize=8)
-    ax.set_axisbelow(True)
-    ax.grid(axis=grid, color=GREY, alpha=0.25, linewidth=0.6)  # type: ignore[arg-type]
-
-
-def _figure(ax: Axes) -> Figure:
-    """Return the figure that axes belong to."""
-    figure = ax.get_figure(root=True)
-    if figure is None:  # an Axes that was removed from its figure
-        raise ValueError("ax belongs to no figure")
-    return figure
