@@ -177,3 +177,26 @@ def test_what_cannot_run_is_named_before_anything_starts(tmp_path):
         with pytest.raises(InputError, match="workers and threads must be at least 1; got 0 and 1"):
             run_study(CELLS, store, workers=0)
     check_cells([Cell("digits")])
+
+
+class Nobody:
+    """A pipe without a reader."""
+
+    def write(self, text):
+        raise BrokenPipeError
+
+
+def test_a_worker_whose_runner_is_gone_goes_too_and_calls_no_cell_a_failure(tmp_path, monkeypatch):
+    def leave(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr(worker, "_out", Nobody())
+    monkeypatch.setattr(os, "_exit", leave)
+    (cell,) = CELLS[:1]
+    with RunStore(tmp_path) as store:
+        store.add([cell])
+        assert store.claim([cell]) == cell
+        with pytest.raises(SystemExit):
+            worker._run(cell, 0, store, None)
+        assert store.failures() == {}
+        assert store.unfinished([cell]) == [cell]

@@ -45,6 +45,7 @@ _CAUSES = {
     errno.EFBIG: "the file grew beyond the allowed size; choose another place",
     errno.ENAMETOOLONG: "the name is too long; choose a shorter one",
     errno.EISDIR: "it is a folder; give the name of a file",
+    errno.ELOOP: "it is a link that leads back to itself; correct it",
     errno.EIO: "the disk reports an input/output error; check it or choose another place",
 }
 
@@ -304,6 +305,7 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
 
 def _check_file_is_free(target: Path, path: str | os.PathLike[str]) -> None:
     """Fail before the caller spends hours on what cannot be stored."""
+    _refuse_address(path)
     if target.is_dir():
         raise InputError(f"cannot write {path}: it is a folder; give the name of a file.")
     if target.exists() and not target.is_file():
@@ -317,10 +319,20 @@ def _check_file_is_free(target: Path, path: str | os.PathLike[str]) -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
+def _refuse_address(path: str | os.PathLike[str]) -> None:
+    """Refuse what is meant for another place than the file system: it would become a folder."""
+    if "://" in os.fspath(path):
+        raise InputError(
+            f"cannot write {path}: results are written to folders of this machine; write it to one "
+            "and copy it there."
+        )
+
+
 def _check_folder_is_free(
     target: Path, path: str | os.PathLike[str], overwrite: bool, refuse: Callable[[Path], None]
 ) -> None:
     """Refuse a path that is a file, or a filled folder that may not be replaced."""
+    _refuse_address(path)
     if not target.exists():
         return
     if not target.is_dir():

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import click
 
-from unmix.cli.group import check_output, main, overwrite_option, target_of, target_option, tell
+from unmix.cli.group import (
+    PathName,
+    check_output,
+    main,
+    overwrite_option,
+    target_of,
+    target_option,
+    tell,
+)
 from unmix.errors import InputError
 
 
 @main.command()
-@click.argument("model", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="File to write: .onnx or .sql.")
+@click.argument("model", type=PathName())
+@click.option("-o", "--output", type=PathName(), help="File to write: .onnx or .sql.")
 @click.option("--sql", is_flag=True, help="A SELECT instead of ONNX; printed without -o.")
 @target_option
 @overwrite_option

@@ -16,7 +16,7 @@ from unmix.cli.federated_options import (
     with_party_options,
 )
 from unmix.cli.fitting_together import fitted_into
-from unmix.cli.group import json_option, main, rows_argument, tell
+from unmix.cli.group import PathName, json_option, main, rows_argument, tell
 from unmix.cli.shared_options import tell_left_out, tell_understood, with_rates_options
 from unmix.errors import InputError
 
@@ -31,7 +31,7 @@ set_column_option = click.option(
 )
 code_option = click.option(
     "--code-file",
-    type=click.Path(),
+    type=PathName(),
     help="File with the code that server and parties agreed on: who does not know it cannot join.",
 )
 insecure_option = click.option(
@@ -62,8 +62,8 @@ def federated() -> None:
     metavar="HOST:PORT",
     help="Where parties reach this server; 0.0.0.0 is every address of this machine.",
 )
-@click.option("--certificate", type=click.Path(), help="Of this server, a PEM file.")
-@click.option("--key", type=click.Path(), help="Of the certificate, a PEM file.")
+@click.option("--certificate", type=PathName(), help="Of this server, a PEM file.")
+@click.option("--key", type=PathName(), help="Of the certificate, a PEM file.")
 @insecure_option
 @code_option
 @click.option(
@@ -129,15 +129,13 @@ def serve(
 @federated.command()
 @rows_argument
 @set_column_option
-@click.option(
-    "--priors", required=True, type=click.Path(), help="Table with the share of each set."
-)
+@click.option("--priors", required=True, type=PathName(), help="Table with the share of each set.")
 @with_rates_options
 @click.option("--name", help="Of this party. Default: the name of its first file.")
 @click.option("--server", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT")
 @click.option(
     "--authority",
-    type=click.Path(),
+    type=PathName(),
     help="PEM file of the authority that signed the server's certificate. Default: those that this "
     "system trusts.",
 )
@@ -145,7 +143,7 @@ def serve(
 @code_option
 @timeout_option
 @with_party_options
-@click.option("-o", "--output", type=click.Path(), help="Folder for a copy of the model.")
+@click.option("-o", "--output", type=PathName(), help="Folder for a copy of the model.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing model.")
 @click.option("--dry-run", is_flag=True, help="Show what would leave this party; ask nobody.")
 @json_option
@@ -215,7 +213,7 @@ def join(
 
 
 @federated.command("try")
-@click.argument("folders", type=click.Path(), nargs=-1, required=True, metavar="FOLDER...")
+@click.argument("folders", type=PathName(), nargs=-1, required=True, metavar="FOLDER...")
 @click.option("--rows", required=True, help="Name of the table in each folder.")
 @set_column_option
 @click.option("--priors", required=True, help="Name of the table of shares in each folder.")

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from unmix.cli.group import figure_format_option, figures_option, target_option
+from unmix.cli.group import PathName, figure_format_option, figures_option, target_option
 from unmix.errors import InputError
 
 __all__ = ["address_of", "code_in", "is_loopback", "with_fit_options", "with_party_options"]
@@ -65,7 +65,7 @@ _PARTY = (
     ),
 )
 _FIT = (
-    click.option("-o", "--output", required=True, type=click.Path(), help="Folder for the model."),
+    click.option("-o", "--output", required=True, type=PathName(), help="Folder for the model."),
     click.option("--overwrite", is_flag=True, help="Replace an existing model."),
     target_option,
     click.option(

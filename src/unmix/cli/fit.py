@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unmix.cli.group import (
+    PathName,
     exit_code_of,
     fail,
     figure_format_option,
@@ -125,7 +126,7 @@ def _standard_error(ctx: Any, param: Any, value: str | None) -> float | str | No
 @set_option
 @priors_option
 @with_rates_options
-@click.option("-o", "--output", required=True, type=click.Path(), help="Folder for the model.")
+@click.option("-o", "--output", required=True, type=PathName(), help="Folder for the model.")
 @target_option
 @click.option("--model", default="auto", show_default=True, help="auto, linear, boosting or mlp.")
 @click.option(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from unmix.data.tables import Rows
 
 __all__ = [
+    "PathName",
     "Stopped",
     "about_rows",
     "check_output",
@@ -59,6 +60,16 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__()
         self.exit_code = 128 + number
+
+
+class PathName(click.Path):
+    """The name of a file or a folder: an empty one, of a variable that nobody set, is refused."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the name as it was given."""
+        if not os.fspath(value).strip():
+            self.fail("the name of a file or a folder is empty.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class OneLineErrors(click.Group):
@@ -169,7 +180,7 @@ def _open_closed_streams() -> None:
     "--load",
     "files",
     multiple=True,
-    type=click.Path(),
+    type=PathName(),
     metavar="FILE.py",
     help="Run a Python file first, which registers methods or datasets of your own. May be given "
     "more than once. UNMIX_LOAD names files for every command.",
@@ -180,12 +191,10 @@ def main(debug: bool, files: tuple[str, ...]) -> None:
         load_file(file)
 
 
-rows_argument = click.argument(
-    "rows", type=click.Path(), nargs=-1, required=True, metavar="ROWS..."
-)
+rows_argument = click.argument("rows", type=PathName(), nargs=-1, required=True, metavar="ROWS...")
 figures_option = click.option(
     "--figures",
-    type=click.Path(file_okay=False),
+    type=PathName(file_okay=False),
     metavar="DIR",
     help="Also write the pictures of the report to this folder.",
 )
@@ -208,7 +217,7 @@ priors_option = click.option(
     "priors_files",
     required=True,
     multiple=True,
-    type=click.Path(),
+    type=PathName(),
     help="Table with each set's share: CSV, Parquet or Excel; one for each --sets, in their order.",
 )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unmix.cli.group import (
+    PathName,
     about_rows,
     check_output,
     figure_format_option,
@@ -28,6 +29,7 @@ from unmix.cli.scoring import require_features
 from unmix.cli.shared_options import (
     engine_of,
     engine_option,
+    refuse_unread,
     tell_left_out,
     tell_understood,
     timeout_option,
@@ -45,15 +47,13 @@ RATES = ("accuracy", "balanced_accuracy", "auc", "tpr", "fpr")
 
 
 @main.command()
-@click.argument("model", type=click.Path())
+@click.argument("model", type=PathName())
 @rows_argument
 @set_option
 @priors_option
 @with_rates_options
 @click.option("--labels", "label_column", help="Column with the true classes, if you have them.")
-@click.option(
-    "--report", type=click.Path(), metavar="FILE", help="Also write a report to this file."
-)
+@click.option("--report", type=PathName(), metavar="FILE", help="Also write a report to this file.")
 @figures_option
 @figure_format_option
 @engine_option
@@ -121,7 +121,7 @@ def evaluate(
 
 
 @main.command()
-@click.argument("model", type=click.Path())
+@click.argument("model", type=PathName())
 @rows_argument
 @click.option(
     "--sets",
@@ -139,11 +139,11 @@ def evaluate(
     "--priors",
     "priors_files",
     multiple=True,
-    type=click.Path(),
+    type=PathName(),
     help="Known shares of the sets in ROWS; with --by those of training if left out.",
 )
 @with_rates_options
-@click.option("-o", "--output", type=click.Path(), help="Write the table to a .csv or .parquet.")
+@click.option("-o", "--output", type=PathName(), help="Write the table to a .csv or .parquet.")
 @engine_option
 @workers_option
 @timeout_option
@@ -181,6 +181,8 @@ def prevalence(
         raise InputError("say what the shares are by: --sets COLUMN, --by COLUMN, or both")
     if priors_files and not set_columns:
         raise InputError("--priors are the shares of sets: say with --sets which column names them")
+    if not priors_files:
+        refuse_unread(reading)
     table = open_table(rows)
     check_output(output, overwrite, *table.files, *priors_files)
     clf = SetClassifier.load(model)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unmix.cli.group import (
+    PathName,
     about_rows,
     check_output,
     formulas_option,
@@ -35,6 +36,7 @@ from unmix.cli.scoring import (
 from unmix.cli.shared_options import (
     engine_of,
     engine_option,
+    refuse_unread,
     tell_understood,
     timeout_option,
     with_rates_options,
@@ -52,9 +54,9 @@ MOST_SENTENCES = 5  # about drift
 
 
 @main.command()
-@click.argument("model", type=click.Path())
+@click.argument("model", type=PathName())
 @rows_argument
-@click.option("-o", "--output", required=True, type=click.Path(), help="CSV or Parquet to write.")
+@click.option("-o", "--output", required=True, type=PathName(), help="CSV or Parquet to write.")
 @target_option
 @click.option(
     "--keep",
@@ -72,7 +74,7 @@ MOST_SENTENCES = 5  # about drift
     "--priors",
     "priors_files",
     multiple=True,
-    type=click.Path(),
+    type=PathName(),
     help="With --sets: newer shares, or those of sets that were not in training.",
 )
 @with_rates_options
@@ -122,6 +124,8 @@ def predict(
     from unmix.learn.part_files import one_by_one
     from unmix.progress import progress_bar
 
+    if not priors_files:
+        refuse_unread(reading)
     table = open_table(rows)
     if engine is None:
         check_output(output, overwrite, *table.files, *priors_files)

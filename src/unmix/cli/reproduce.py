@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unmix.cli.group import exit_code_of, fail, json_option, main, tell
+from unmix.cli.group import PathName, exit_code_of, fail, json_option, main, tell
 from unmix.errors import InputError
 from unmix.files import check_writable
 
@@ -68,17 +68,17 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
 @click.option(
     "--store",
     "store_folder",
-    type=click.Path(),
+    type=PathName(),
     default="runs",
     show_default=True,
     help="Folder of the run store; a study goes on from what is there.",
 )
-@click.option("--import", "import_file", type=click.Path(), help="Exported runs to count as done.")
-@click.option("--export", "export_file", type=click.Path(), help="Write the runs as JSON lines.")
-@click.option("--report", "report_folder", type=click.Path(), help="Write tables and figures.")
+@click.option("--import", "import_file", type=PathName(), help="Exported runs to count as done.")
+@click.option("--export", "export_file", type=PathName(), help="Write the runs as JSON lines.")
+@click.option("--report", "report_folder", type=PathName(), help="Write tables and figures.")
 @click.option("--again", is_flag=True, help="Run again what another version of the code ran.")
 @click.option("--report-only", is_flag=True, help="Run nothing; use what the store holds.")
-@click.option("--data", "data_folder", type=click.Path(), help="Folder of the datasets.")
+@click.option("--data", "data_folder", type=PathName(), help="Folder of the datasets.")
 @json_option
 def reproduce(
     studies: tuple[str, ...],

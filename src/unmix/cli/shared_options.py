@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "engine_of",
     "engine_option",
+    "refuse_unread",
     "tell_left_out",
     "tell_understood",
     "timeout_option",
@@ -102,6 +103,14 @@ def with_rates_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         gathered = option(gathered)
     return gathered  # type: ignore[return-value]
+
+
+def refuse_unread(reading: dict[str, Any]) -> None:
+    """Refuse options about rates where no table of rates is read."""
+    for name, value in reading.items():
+        if value not in (None, False, "auto"):
+            option = {"classes": "class"}.get(name, name).replace("_", "-")
+            raise InputError(f"--{option} is about the table of rates: give that with --priors")
 
 
 def tell_understood(priors: Priors | None) -> None:

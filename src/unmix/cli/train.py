@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from unmix.cli.group import json_option, main, tell
+from unmix.cli.group import PathName, json_option, main, tell
 
 
 @main.command()
@@ -35,8 +35,8 @@ from unmix.cli.group import json_option, main, tell
 @click.option("--held-out", default=0.0, help="Share of rows to choose an epoch by, label-free.")
 @click.option("--shift", type=int, help="Pixels to move images by, instead of the benchmark's.")
 @click.option("--vat-radius", type=float, help="Of a method with VAT, instead of its own.")
-@click.option("--resume", type=click.Path(), help="Folder to save the state in and go on from.")
-@click.option("--data", "data_folder", type=click.Path(), help="Folder of the datasets.")
+@click.option("--resume", type=PathName(), help="Folder to save the state in and go on from.")
+@click.option("--data", "data_folder", type=PathName(), help="Folder of the datasets.")
 @click.option(
     "--threads", type=click.IntRange(1, 1024), help="Threads to use; all cores if left out."
 )
@@ -103,7 +103,7 @@ def methods(as_json: bool) -> None:
 
 
 @main.group(invoke_without_command=True)
-@click.option("--data", "folder", type=click.Path(), help="Folder of the datasets.")
+@click.option("--data", "folder", type=PathName(), help="Folder of the datasets.")
 @json_option
 @click.pass_context
 def data(ctx: click.Context, folder: str | None, as_json: bool) -> None:
@@ -132,7 +132,7 @@ def data(ctx: click.Context, folder: str | None, as_json: bool) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--data", "folder", type=click.Path(), help="Folder of the datasets.")
+@click.option("--data", "folder", type=PathName(), help="Folder of the datasets.")
 def fetch(name: str, folder: str | None) -> None:
     """Download a benchmark dataset, with its checksum."""
     from unmix.data.fetch import fetch_benchmark

@@ -140,10 +140,17 @@ def opened_text(path: str, encoding: str = "utf-8-sig") -> Iterator[io.TextIOWra
 def opened_for_parquet(path: str) -> Iterator[Any]:
     """Open what pyarrow reads a Parquet file from: a path, or a file of another system."""
     if not is_remote(path):
+        refuse_pipe(path)
         yield path
         return
     with _opened_raw(path, seekable=True) as file:
         yield file
+
+
+def refuse_pipe(path: str) -> None:
+    """Raise InputError for a pipe or a device: one would wait for ever for what nobody writes."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise InputError(f"cannot read {path}: it is a pipe or a device; give an ordinary file.")
 
 
 def file_identity(path: str) -> list[Any]:
@@ -197,16 +204,12 @@ def _opened_raw(path: str, *, seekable: bool = False) -> Iterator[Any]:
         raise _unreadable(path, error) from error
 
 
-def refuse_pipe(path: str) -> None:
-    """Refuse what one would wait for, for ever if nobody writes to it."""
-    if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"cannot read {path}: it is a pipe or a device; give an ordinary file.")
-
-
 def _system_of(path: str) -> tuple[Any, str]:
     """Return the file system of an address and the path inside it."""
     from pyarrow import fs
 
+    if path.lower().startswith(("http://", "https://", "ftp://", "ftps://")):
+        raise InputError(f"cannot read {shown(path)}: download the file and name the copy.")
     try:
         system, inner = fs.FileSystem.from_uri(path)
     except (pa.ArrowException, OSError, ValueError) as error:

@@ -23,12 +23,32 @@ from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import explained_os_errors
 
-__all__ = ["DELIMITERS", "CsvTable", "csv_records", "open_csv"]
+__all__ = ["DELIMITERS", "CsvTable", "csv_records", "open_csv", "refuse_other_formats"]
 
 DELIMITERS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}
 INDEX = "Unnamed: 0"  # as pandas calls the index of a frame that was saved with it
 _BLOCK_BYTES = 1 << 20  # a few blocks are in memory at a time
 _DECIMAL_CURE = "write numbers with a point (0.35) and without thousands separators"
+
+
+# How files begin that people rename to .csv, what they are, and what to do.
+_UNPACK, _AS_CSV = "unpack it first", "save its table as CSV in UTF-8"
+_NO_TEXT = {
+    b"PAR1": ("a Parquet file", "give it a name that ends in .parquet"),
+    b"PK\x03\x04": ("a workbook or a zip file", _AS_CSV),
+    b"\xd0\xcf\x11\xe0": ("a workbook of an old Excel", _AS_CSV),
+    b"\x1f\x8b": ("compressed", _UNPACK),
+    b"BZh": ("compressed by bzip2", _UNPACK),
+    b"\xfd7zXZ\0": ("compressed by xz", _UNPACK),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", _UNPACK),
+    b"7z\xbc\xaf": ("compressed by 7-Zip", _UNPACK),
+    b"\x89PNG": ("a PNG image", _AS_CSV),
+    b"\xff\xd8\xff": ("a JPEG image", _AS_CSV),
+    b"%PDF-": ("a PDF document", _AS_CSV),
+    b"SQLite format 3\0": ("an SQLite database", _AS_CSV),
+    b"ARROW1": ("an Arrow file", "save its table as Parquet or CSV"),
+    b"\x93NUMPY": ("an array of NumPy", _AS_CSV),
+}
 
 
 @dataclass(frozen=True)
@@ -138,7 +158,7 @@ class CsvTable:
         """Find the line that Arrow stumbled over."""
         try:
             records = 0
-            for first, last, values in csv_records(self.path, self.delimiter):
+            for first, last, values in csv_records(self.path, self.delimiter, strict=True):
                 records += 1
                 if len(values) == len(self.columns):
                     continue
@@ -173,7 +193,8 @@ def open_csv(path: str | os.PathLike[str]) -> CsvTable:
     path = os.fspath(path)
     try:
         with explained_os_errors(path, "read"):
-            _check_is_text(path)
+            refuse_other_formats(path)
+            _refuse_separator_line(path)
             delimiter = _find_delimiter(path)
             names = _header(path, delimiter)
     except UnicodeDecodeError:
@@ -197,23 +218,36 @@ def open_csv(path: str | os.PathLike[str]) -> CsvTable:
     return CsvTable(path, tuple(names), delimiter, unnamed)
 
 
-def _check_is_text(path: str) -> None:
+def refuse_other_formats(path: str) -> None:
     """Name the formats that people rename to .csv, and the encoding that spreadsheets choose."""
     with opened_binary(path) as file:
         head = bytes(file.read(4096))
     if not head.strip():
         raise InputError(f"{path} is empty.")
-    if head.startswith(b"PAR1"):
-        raise InputError(f"{path} is a Parquet file; give it a name that ends in .parquet.")
-    if head.startswith(b"PK\x03\x04"):
-        raise InputError(f"{path} is a workbook or a zip file; save its table as CSV in UTF-8.")
-    if head.startswith(b"\x1f\x8b"):
-        raise InputError(f"{path} is compressed; unpack it first.")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in head:
+    for start, (kind, cure) in _NO_TEXT.items():
+        if head.startswith(start):
+            raise InputError(f"{path} is {kind}; {cure}.")
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or _every_other_is_zero(head):
         raise InputError(
             f"{path} is not UTF-8 but looks like UTF-16; save it as UTF-8 or convert it with: "
             f"iconv -f UTF-16 -t UTF-8."
         )
+    if b"\0" in head:
+        raise InputError(f"{path} holds bytes that no text has; save its table as CSV in UTF-8.")
+
+
+def _refuse_separator_line(path: str) -> None:
+    """Name a first line that tells a spreadsheet what separates values."""
+    with opened_binary(path) as file:
+        first = bytes(file.read(16)).splitlines()[0]
+    if re.fullmatch(rb'(\xef\xbb\xbf)?"?sep=.?"?\s*', first, re.IGNORECASE):
+        raise InputError(f"line 1 of {path} is meant for a spreadsheet (sep=...); remove it.")
+
+
+def _every_other_is_zero(head: bytes) -> bool:
+    """Say whether bytes are those of mostly Latin letters in UTF-16."""
+    zeros = [half.count(0) / max(len(half), 1) for half in (head[::2], head[1::2])]
+    return max(zeros) > 0.3 and min(zeros) < 0.05
 
 
 def _wrong_encoding(path: str) -> InputError:
@@ -243,8 +277,19 @@ def _lines(file: Any) -> Iterator[bytes]:
 def _find_delimiter(path: str) -> str:
     """Return the comma (the tab for .tsv), unless only another one makes several columns."""
     usual = "\t" if suffixes(path)[0] == ".tsv" else ","
-    widths = {delimiter: len(_header(path, delimiter)) for delimiter in (usual, *DELIMITERS)}
-    return usual if widths[usual] > 1 else max(widths, key=lambda delimiter: widths[delimiter])
+    widths: dict[str, int] = {}
+    refused = None
+    for delimiter in dict.fromkeys((usual, *DELIMITERS)):
+        try:
+            widths[delimiter] = len(_header(path, delimiter))
+        except InputError as error:  # by the wrong delimiter a long header is one endless value
+            refused = refused or error
+            continue
+        if delimiter == usual and widths[usual] > 1:
+            return usual
+    if refused is not None and max(widths.values(), default=0) < 2:
+        raise refused
+    return max(widths, key=lambda delimiter: widths[delimiter])
 
 
 def _header(path: str, delimiter: str) -> list[str]:
@@ -255,18 +300,31 @@ def _header(path: str, delimiter: str) -> list[str]:
 
 
 def csv_records(
-    path: str, delimiter: str, encoding: str = "utf-8-sig"
+    path: str, delimiter: str, encoding: str = "utf-8-sig", *, strict: bool = False
 ) -> Iterator[tuple[int, int, list[str]]]:
-    """Yield first line, last line and values of each record, slowly but with line numbers."""
+    """Yield first line, last line and values of each record, slowly but with line numbers.
+
+    `strict` refuses a quote that is never closed, and text after one that is.
+    """
     line = 1
     with opened_text(path, encoding) as file:
-        reader = csv.reader(file, delimiter=delimiter)
+        reader = csv.reader(file, delimiter=delimiter, strict=strict)
         try:
             for values in reader:
                 if values:
                     yield line, reader.line_num, values
                 line = reader.line_num + 1
-        except csv.Error:  # the value is beyond all bounds
-            raise InputError(
-                f"a quote that opens on line {line} of {path} is not closed."
-            ) from None
+        except csv.Error as error:
+            if "limit" in str(error):
+                problem = (
+                    f"a value on line {line} of {path} has more than {csv.field_size_limit():,} "
+                    "characters; close the quote before it, or shorten it"
+                )
+            elif "expected after" in str(error):
+                problem = (
+                    f"on line {line} of {path} text follows a closed quote; write a quote inside "
+                    "a value twice"
+                )
+            else:
+                problem = f"{path} ends inside a value: close the quote that opens on line {line}"
+            raise InputError(f"{problem}.") from None

@@ -428,8 +428,9 @@ def _no_prior(absent: Sequence[Hashable], known: Mapping[Hashable, int], source:
 
 
 def _folded(set_id: Hashable) -> str:
-    """Return what ids have in common that differ in case, spaces, zeros or type only."""
-    text = unicodedata.normalize("NFKC", str(set_id)).strip().casefold()
+    """Return what ids have in common that differ in case, spaces, signs, zeros or type only."""
+    seen = (c for c in unicodedata.normalize("NFKC", str(set_id)) if c.isprintable() or c.isspace())
+    text = " ".join("".join(seen).casefold().split())
     try:
         number = float(text)
     except ValueError:

@@ -7,7 +7,7 @@ the table is found in `table_layout`.
 from __future__ import annotations
 
 from unmix.data.addresses import opened_binary
-from unmix.data.csv_table import DELIMITERS, csv_records
+from unmix.data.csv_table import DELIMITERS, csv_records, refuse_other_formats
 from unmix.data.table_layout import LaidOut, lay_out
 from unmix.errors import InputError
 
@@ -20,6 +20,8 @@ def read_published_csv(path: str, wanted: str | None) -> LaidOut | None:
     """Return the table in a CSV file with the column that is wanted, None if it is not plain."""
     try:
         wide = _is_utf16(path)
+        if not wide:
+            refuse_other_formats(path)
         encoding = "utf-16" if wide else "utf-8-sig"
         found = [_rows(path, delimiter, encoding) for delimiter in DELIMITERS]
         rows = max(found, key=lambda of: sum(len(cells) > 1 for _, cells in of))
@@ -44,7 +46,7 @@ def _is_utf16(path: str) -> bool:
 def _rows(path: str, delimiter: str, encoding: str) -> list[tuple[int, list[str | None]]]:
     """Return the records of a file with their lines, without what is said to spreadsheets."""
     rows: list[tuple[int, list[str | None]]] = []
-    for line, _, values in csv_records(path, delimiter, encoding):
+    for line, _, values in csv_records(path, delimiter, encoding, strict=True):
         if len(rows) >= MOST_LINES:
             raise InputError(f"{path} is too long.")
         if rows or not values[0].startswith("sep="):

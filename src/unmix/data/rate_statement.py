@@ -172,7 +172,8 @@ def sampling_errors(shares: FloatArray, totals: FloatArray) -> FloatArray:
     classes = shares.shape[1]
     a = totals[:, None] * shares + 0.5
     whole = totals[:, None] + classes / 2
-    variances = a * (whole - a) / (whole**2 * (whole + 1))
+    mean = a / whole
+    variances = mean * (1 - mean) / (whole + 1)
     return np.asarray(np.sqrt(variances.mean(axis=1)))
 
 

@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unmix.data.addresses import find_files, is_csv, refuse_pipe, shown
+from unmix.data.addresses import find_files, is_csv, shown
 from unmix.data.column_types import arrow_type
 from unmix.data.csv_table import CsvTable, open_csv
 from unmix.data.joined_tables import JoinedTables, join_tables
@@ -208,7 +208,6 @@ def open_table(path: Rows) -> Table:
 
 def _open_file(path: str) -> CsvTable | ParquetTable:
     """Open one file."""
-    refuse_pipe(path)
     try:
         return open_csv(path) if is_csv(path) else open_parquet(path)
     except InputError as error:
@@ -220,9 +219,9 @@ def require_column(table: Table, name: str) -> None:
     if name in table.columns:
         return
     guess = nearest(name, table.columns)
-    hint = f"did you mean {guess!r}? " if guess is not None else ""
+    hint = f"did you mean {guess!r}? It" if guess is not None else "it"
     raise InputError(
-        f"{table.path} has no column {name!r}; {hint}It has {listed(table.columns, 10)}."
+        f"{table.path} has no column {name!r}; {hint} has {listed(table.columns, 10)}."
     )
 
 

@@ -44,7 +44,9 @@ def printable(text: str) -> str:
 
 
 def listed(names: Sequence[object], limit: int = 5) -> str:
-    """Return ``'a', 'b' and 12 more``: the first ``limit`` names."""
+    """Return ``'a', 'b' and 12 more``: the first ``limit`` names, or ``none``."""
+    if not len(names):
+        return "none"
     shown = ", ".join(quoted(name) for name in names[:limit])
     rest = len(names) - limit
     return f"{shown} and {rest} more" if rest > 0 else shown

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 import zipfile
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
 from datetime import datetime, time
 from typing import Any
+from xml.etree.ElementTree import ParseError
 
 from unmix.data.addresses import refuse_pipe
 from unmix.data.table_layout import Row, has_name, lay_out
@@ -14,6 +18,22 @@ from unmix.errors import InputError
 from unmix.files import explained_os_errors
 
 __all__ = ["read_workbook"]
+
+MOST_BYTES, MOST_CELLS = 500_000_000, 5_000_000
+# What openpyxl raises at files that are no workbooks, or those of a stranger.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    ParseError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zlib.error,
+)
 
 
 def read_workbook(
@@ -42,26 +62,22 @@ def read_workbook(
     """
     try:
         import openpyxl  # type: ignore[import-untyped]
-        from openpyxl.utils.exceptions import InvalidFileException  # type: ignore[import-untyped]
     except ModuleNotFoundError:
         raise InputError(
             f"{path} is an Excel workbook; install unmix with the extra 'excel' "
             "(pip install 'unmix[excel]'), or save its table as CSV."
         ) from None
-    with explained_os_errors(path, "read"):
+    with explained_os_errors(path, "read"), _damage_explained(path):
         refuse_pipe(path)
-        try:
-            book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        except (zipfile.BadZipFile, InvalidFileException, KeyError) as error:
-            raise InputError(f"{path} is no Excel workbook; save it again as .xlsx.") from error
-    try:
-        titles = [page.title for page in book.worksheets]
-        if sheet is not None and sheet not in titles:
-            raise InputError(f"{path} has no sheet {sheet!r}; it has {listed(titles)}.")
-        asked = [page for page in book.worksheets if sheet in (None, page.title)]
-        pages = {page.title: list(enumerate(_rows(page), start=1)) for page in asked}
-    finally:
-        book.close()
+        _refuse_bomb(path)
+        with contextlib.closing(
+            openpyxl.load_workbook(path, read_only=True, data_only=True)
+        ) as book:
+            titles = [page.title for page in book.worksheets]
+            if sheet is not None and sheet not in titles:
+                raise InputError(f"{path} has no sheet {sheet!r}; it has {listed(titles)}.")
+            asked = [page for page in book.worksheets if sheet in (None, page.title)]
+            pages = {page.title: list(_rows(page, path)) for page in asked}
     tables = {title: rows for title, rows in pages.items() if any(_is_wide(row) for row in rows)}
     if not tables:
         raise InputError(f"{path} has no sheet with a table of two columns or more.")
@@ -87,9 +103,46 @@ def _is_wide(row: Row) -> bool:
     return sum(cell is not None for cell in row[1]) > 1
 
 
-def _rows(sheet: Any) -> list[list[str | None]]:
-    """Return the cells of a sheet as text."""
-    return [[_text(cell) for cell in row] for row in sheet.iter_rows()]
+@contextlib.contextmanager
+def _damage_explained(path: str) -> Iterator[None]:
+    """Say of a file that openpyxl stumbles over that it is no workbook."""
+    from openpyxl.utils.exceptions import InvalidFileException  # type: ignore[import-untyped]
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # a lost style, say
+            yield
+    except InputError:
+        raise
+    except (InvalidFileException, OSError, *_DAMAGED) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # from the system
+            raise
+        raise InputError(f"{path} is no Excel workbook; save it again as .xlsx.") from error
+
+
+def _refuse_bomb(path: str) -> None:
+    """Refuse a file that is small as it lies and unpacks to what no memory holds."""
+    with zipfile.ZipFile(path) as packed:
+        size = sum(member.file_size for member in packed.infolist())
+    if size > MOST_BYTES:
+        raise InputError(
+            f"{path} unpacks to {size:,} bytes; save its table of rates alone, or as CSV."
+        )
+
+
+def _rows(sheet: Any, path: str) -> Iterator[tuple[int, list[str | None]]]:
+    """Yield number and cells as text of each row with anything in it."""
+    sheet.reset_dimensions()  # what a sheet says of its size may be a million empty rows
+    cells = 0
+    for number, row in enumerate(sheet.iter_rows(), start=1):
+        cells += len(row)
+        if cells > MOST_CELLS:
+            raise InputError(
+                f"{path}, sheet {sheet.title!r} has more than {MOST_CELLS:,} cells; save its table "
+                "of rates alone, or as CSV."
+            )
+        found = [_text(cell) for cell in row]
+        if any(cell is not None for cell in found):
+            yield number, found
 
 
 def _text(cell: Any) -> str | None:

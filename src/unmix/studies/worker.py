@@ -87,7 +87,11 @@ def _run(cell: Cell, number: int, store: RunStore, data_folder: str | None) -> N
 
 
 def _tell(**message: Any) -> None:
-    print(json.dumps(message), file=_out, flush=True)
+    """Tell the runner; if it is gone, go too, and call no cell a failure for that."""
+    try:
+        print(json.dumps(message), file=_out, flush=True)
+    except BrokenPipeError:
+        os._exit(1)
 
 
 def _leave_with_runner() -> None:
