@@ -247,7 +247,8 @@ class StreamedTable:
         return statistics
 
     def _read(self, path: Path) -> pd.DataFrame:
-        return read_rows(path, **how_to_read(open_table(path).columns, self.set_columns))
+        table = open_table(path)
+        return read_rows(table, **how_to_read(table.columns, self.set_columns))
 
     def _blocks(
         self, text: str, others: UnratedRows
