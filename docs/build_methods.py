@@ -16,8 +16,9 @@ import numpy as np
 from unmix.core.transition import Transition
 from unmix.errors import InputError
 from unmix.files import atomic_write_text
-from unmix.learn.methods import METHODS, Method, Vat
+from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import MODELS, model_row
+from unmix.learn.penalty_options import Penalty
 from unmix.report.study_tables import markdown_table
 
 PAGE = Path(__file__).resolve().parent / "methods.md"
@@ -51,6 +52,11 @@ SOURCES = {
     "Regularization. ACML 2020.",
     "Miyato 2018": "T. Miyato, S. Maeda, M. Koyama, S. Ishii: Virtual Adversarial Training: A "
     "Regularization Method for Supervised and Semi-Supervised Learning. IEEE TPAMI, 2018.",
+    "Tarvainen 2017": "A. Tarvainen, H. Valpola: Mean Teachers are Better Role Models: "
+    "Weight-averaged Consistency Targets Improve Semi-supervised Deep Learning Results. "
+    "NeurIPS 2017.",
+    "Sohn 2020": "K. Sohn et al.: FixMatch: Simplifying Semi-supervised Learning with Consistency "
+    "and Confidence. NeurIPS 2020.",
     "Rosenman 2018": "E. Rosenman, N. Viswanathan: Using Poisson Binomial GLMs to Reveal Voter "
     "Preferences. 2018.",
     "Rosenman 2023": "E. Rosenman, C. McCartan, S. Olivella: Recalibration of Predicted "
@@ -81,9 +87,9 @@ _VAT = (
 )
 
 
-def _with_vat(risk: str, vat: Vat | None) -> str:
+def _with_vat(risk: str, penalty: Penalty | None) -> str:
     """Return the formula of a risk with a VAT penalty, with the weight of its row."""
-    weight = "" if vat is None or vat.weight == 1 else f"{vat.weight} \\, "
+    weight = "" if penalty is None or penalty.weight == 1 else f"{penalty.weight} \\, "
     return f"R_{{\\mathrm{{{risk}}}}} + {weight}\\mathrm{{VAT}}"
 
 
@@ -151,12 +157,22 @@ EXPLAINED = {
         "$\\tau$ is estimated.",
         ("Rosenman 2023", "Robinson 1950"),
     ),
-    "llp-vat": Explained(_with_vat("proportion", METHODS["llp-vat"].vat), _VAT, ("Tsai 2020",)),
+    "llp-vat": Explained(_with_vat("proportion", METHODS["llp-vat"].penalty), _VAT, ("Tsai 2020",)),
     "ssc-vat": Explained(
-        _with_vat("ssc", METHODS["ssc-vat"].vat),
+        _with_vat("ssc", METHODS["ssc-vat"].penalty),
         "The length of the perturbation is chosen without labels; 0, which is plain `ssc` with "
         "shifted images, is one of the candidates.",
         ("Lu 2021", "Miyato 2018"),
+    ),
+    "ssc-consistency": Explained(
+        r"R_{\mathrm{ssc}} + \frac{\lambda}{n} \sum_i w_i \, \mathrm{KL} \left( "
+        r"\bar\eta(x_i) \, \| \, \eta(\tilde x_i) \right), \qquad "
+        r"w_i = \frac{K \max_k \bar\eta_k(x_i) - 1}{K - 1}",
+        "$\\bar\\eta$ are the answers of the averaged weights, and $\\tilde x$ is the image moved, "
+        "mirrored if that is allowed, lighter or darker, and without a patch; in a table, a row "
+        "some of whose cells are those of another. $\\lambda$ grows from 0; its strength is chosen "
+        "without labels, and 0, which is plain `ssc`, is one of the candidates.",
+        ("Lu 2021", "Tarvainen 2017", "Sohn 2020"),
     ),
     "supervised": Explained(
         r"-\frac{1}{n} \sum_i \log \eta_{y_i}(x_i) + \mathrm{constant}",

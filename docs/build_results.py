@@ -253,11 +253,11 @@ def _choices(runs: Runs) -> str:
     studied = [chosen[c] for cells in places.values() for c in cells]
     if not studied:
         return NOT_YET
-    radii = sorted({row["radius"] for choice in studied for row in choice["candidates"]})
+    radii = sorted({row["strength"] for choice in studied for row in choice["candidates"]})
     lines = []
     for (dataset, num_sets), cells in places.items():
-        picked = [chosen[c]["radius"] for c in cells]
-        errors = [{row["radius"]: row for row in chosen[c]["candidates"]} for c in cells]
+        picked = [chosen[c]["strength"] for c in cells]
+        errors = [{row["strength"]: row for row in chosen[c]["candidates"]} for c in cells]
         lines.append(
             [
                 dataset_title(dataset),

@@ -55,13 +55,13 @@ def fake_result(cell, code="unmix 0.0.0 fake"):
         result["num_sets"] = 2
     if cell.method == "ssc" and cell.prior_error is None and cell.recipe == "fast":
         result["noticed_error"] = cell.prior_noise
-    if cell.method == "ssc-vat" and cell.vat_radius is None:
+    if cell.method == "ssc-vat" and cell.strength is None:
         result["chosen"] = {
-            "radius": 3.0,
+            "strength": 3.0,
             "candidates": [
-                {"radius": 0.0, "epoch": 8, "calibrated_loss": 2.2, "test_error": 0.0345},
-                {"radius": 3.0, "epoch": 8, "calibrated_loss": 2.1, "test_error": 0.0234},
-                {"radius": 6.0, "epoch": 8, "calibrated_loss": 2.3, "test_error": 0.0123},
+                {"strength": 0.0, "epoch": 8, "calibrated_loss": 2.2, "test_error": 0.0345},
+                {"strength": 3.0, "epoch": 8, "calibrated_loss": 2.1, "test_error": 0.0234},
+                {"strength": 6.0, "epoch": 8, "calibrated_loss": 2.3, "test_error": 0.0123},
             ],
         }
     return result

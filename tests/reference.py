@@ -153,3 +153,16 @@ def distance_from_stated(shares, stated, errors):
     classes, free = shares.shape[1], np.asarray(errors) > 0
     variance = np.asarray(errors)[free] ** 2 * classes / (classes - 1)
     return (((shares - stated)[free] ** 2).sum(axis=1) / (2 * variance)).sum()
+
+
+def consistency(answers, teacher):
+    """Mean over rows of (K max_k q_k - 1) / (K - 1) sum_k q_k log(q_k / eta_k), one by one.
+
+    Probabilities (n, K) of the network, eta, and of its teacher, q.
+    """
+    total = 0
+    for eta, q in zip(answers, teacher, strict=True):
+        classes = len(q)
+        sure = (classes * max(float(value) for value in q) - 1) / (classes - 1)
+        total = total + sure * sum(q[k] * torch.log(q[k] / eta[k]) for k in range(classes))
+    return total / len(answers)

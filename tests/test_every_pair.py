@@ -21,7 +21,7 @@ NETWORK = "module"
 KINDS = ("linear", "boosting", "mlp", NETWORK)
 TWO_SETS = tuple(name for name in METHODS if name.startswith("u2"))
 PAIRS_OF_SETS = (*TWO_SETS, *(name for name in METHODS if name.startswith("mmc")))
-VAT = tuple(name for name, row in METHODS.items() if row.vat)
+PENALISED = tuple(name for name, row in METHODS.items() if row.penalty)
 
 
 class OwnNetwork(nn.Module):
@@ -125,7 +125,7 @@ def epochs_of(kind, method):
     """Return enough epochs for a few hundred rows; batches of sets make few steps of each."""
     if kind in ("linear", "boosting"):
         return None
-    return 120 if method.batch_by != "rows" else 30 if method.vat else 40
+    return 120 if method.batch_by != "rows" else 30 if method.penalty else 40
 
 
 def unfitted(kind, method, classes, error):
@@ -233,7 +233,7 @@ REFUSED = [(kind, method) for kind in KINDS for method in METHODS if not takes(k
 
 
 def test_networks_take_every_method_and_others_what_their_rows_say():
-    assert {m for k, m in REFUSED if k == "linear"} == set(VAT)
+    assert {m for k, m in REFUSED if k == "linear"} == set(PENALISED)
     assert {m for k, m in REFUSED if k == "boosting"} == {
         name for name, row in METHODS.items() if row.information is None
     }

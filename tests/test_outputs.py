@@ -219,7 +219,7 @@ def refused_training(*args):
         ("--held-out", ["1", "-0.1", "nan"]),
         ("--prior-noise", ["2", "-1", "nan"]),
         ("--prior-error", ["5", "-1", "nan"]),
-        ("--vat-radius", ["-1", "nan", "inf"]),
+        ("--strength", ["-1", "nan", "inf"]),
         ("--device", ["gpu", "cuda:99", "", "meta"]),
         ("--model", ["forest"]),
         ("--recipe", ["slow"]),

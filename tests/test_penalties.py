@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from unmix.core.penalties import vat_penalty
+from reference import consistency
+from unmix.core.penalties import consistency_penalty, vat_penalty
 from unmix.learn.networks import MLP
 
 
@@ -62,3 +63,36 @@ def test_a_larger_radius_costs_more():
     x = torch.zeros(8, 2)
     small, large = (vat_penalty(model, x, radius=r).item() for r in (0.1, 1.0))
     assert 0 < small < large
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_consistency_is_the_literal_divergence_weighted_by_confidence(classes):
+    generator = torch.Generator().manual_seed(classes)
+    logits, teacher = torch.randn(2, 7, classes, generator=generator).double() * 3
+    if classes == 2:  # one logit says the same as two
+        logits, teacher = logits[:, 1] - logits[:, 0], teacher[:, 1] - teacher[:, 0]
+
+    def probabilities(z):
+        p = z.sigmoid() if classes == 2 else z.softmax(1)
+        return torch.stack((1 - p, p), 1) if classes == 2 else p
+
+    ours, theirs = (logits.clone().requires_grad_() for _ in range(2))
+    got = consistency_penalty(ours, teacher.requires_grad_())
+    expected = consistency(probabilities(theirs), probabilities(teacher.detach()))
+    assert got.item() == pytest.approx(expected.item(), rel=1e-12)
+    got.backward()
+    expected.backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-14)
+    assert teacher.grad is None
+
+
+def test_a_teacher_who_does_not_know_teaches_nothing_and_extremes_stay_finite():
+    z = torch.tensor([3.0, -2.0], requires_grad=True)
+    assert consistency_penalty(z, torch.zeros(2)).item() == 0
+    extreme = torch.tensor([1000.0, -1000.0], requires_grad=True)
+    penalty = consistency_penalty(extreme, torch.tensor([-1000.0, -1000.0]))
+    penalty.backward()
+    assert penalty.item() == pytest.approx(500.0)  # one of two rows is off by 1000
+    torch.testing.assert_close(extreme.grad, torch.tensor([0.5, 0.0]))
+    with pytest.raises(ValueError, match="differ in shape"):
+        consistency_penalty(torch.zeros(3, 1), torch.zeros(3))

@@ -15,7 +15,7 @@ import torch
 from unmix.data.draw import draw_sets, labeled_sets
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import DivergenceError, InputError
-from unmix.learn import checkpoint, gradients, methods, networks, recipes, training
+from unmix.learn import checkpoint, gradients, methods, networks, penalising, recipes, training
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS
 from unmix.learn.networks import MLP, Dropout, ResNet32, build_model
@@ -215,7 +215,7 @@ def test_convolutions_may_see_small_images_first(monkeypatch):
     radii = []
     nothing = torch.zeros((), requires_grad=True)
     monkeypatch.setattr(
-        training, "vat_penalty", lambda *args, radius: radii.append(radius) or 0 * nothing
+        penalising, "vat_penalty", lambda *args, radius: radii.append(radius) or 0 * nothing
     )
     train(model, sets, METHODS["llp-vat"], recipe, seed=0)
     # The same change of each pixel is half as long a vector.

@@ -34,7 +34,11 @@ from unmix.cli.group import PathName, json_option, main, tell
 @click.option("--scale", default=1.0, help="Share of the training rows to use.")
 @click.option("--held-out", default=0.0, help="Share of rows to choose an epoch by, label-free.")
 @click.option("--shift", type=int, help="Pixels to move images by, instead of the benchmark's.")
-@click.option("--vat-radius", type=float, help="Of a method with VAT, instead of its own.")
+@click.option(
+    "--strength",
+    type=float,
+    help="Of a method's penalty, instead of its own or of choosing one; 0: without it.",
+)
 @click.option("--resume", type=PathName(), help="Folder to save the state in and go on from.")
 @click.option("--data", "data_folder", type=PathName(), help="Folder of the datasets.")
 @click.option(

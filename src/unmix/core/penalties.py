@@ -1,4 +1,4 @@
-"""Penalties: a scalar that needs the model itself, not only its logits."""
+"""Penalties: what a network is asked beside the risk of its sets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import kl_div, log_softmax, logsigmoid
 
-__all__ = ["vat_penalty"]
+__all__ = ["consistency_penalty", "vat_penalty"]
 
 
 def vat_penalty(
@@ -52,6 +52,34 @@ def vat_penalty(
         flat = direction.flatten(1).norm(dim=1) == 0
         direction = torch.where(flat.view(-1, *[1] * (x.ndim - 1)), noise, direction)
         return _divergence(clean, model(x + radius * _unit(direction)))
+
+
+def consistency_penalty(logits: Tensor, teacher: Tensor) -> Tensor:
+    """Return how far predictions are from what a surer teacher says of the same rows.
+
+    Formula, with q the teacher's class probabilities and eta those of the network::
+
+        mean of w_i KL(q_i || eta_i),    w_i = (K max_k q_ik - 1) / (K - 1)
+
+    The confidence w is 0 for a teacher who does not know and 1 for one who is certain.
+
+    Parameters
+    ----------
+    logits : Tensor, shape (n,) or (n, K)
+        Of the rows changed.
+    teacher : Tensor, same shape
+        Logits of the same rows as they are; no gradient is passed on to them.
+    """
+    if logits.shape != teacher.shape:
+        raise ValueError(
+            f"logits {tuple(logits.shape)} and those of the teacher {tuple(teacher.shape)} differ "
+            "in shape"
+        )
+    q, eta = _log_probabilities(teacher.detach()), _log_probabilities(logits)
+    classes = q.shape[-1]
+    confidence = (classes * q.exp().amax(dim=-1) - 1) / (classes - 1)
+    divergence = (q.exp() * (q - eta)).sum(dim=-1)
+    return (confidence * divergence).mean()
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""Random shifts and mirror images of a batch: they change the picture, not its class."""
+"""Random changes of a batch that leave the class alone.
+
+`Augment` moves images a little, for training as such. `Changes` is for a network that has to give
+the same answer nevertheless, and goes as far as the class allows.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,14 @@ from torch import Tensor
 
 from unmix.errors import InputError
 
-__all__ = ["Augment"]
+__all__ = ["Augment", "Changes"]
+
+# By how much an image is changed at most: moved, and a square patch cut out, as shares of its
+# height and width; its contrast and its brightness, as shares of what they are.
+MOVED, PATCH = 1 / 8, 3 / 8
+CONTRAST, BRIGHTNESS = 0.4, 0.4
+# Share of a table's cells that come from another row.
+EXCHANGED = 0.2
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,60 @@ class Augment:
             mirror = torch.rand(n) < 0.5
             x = torch.where(mirror.view(-1, *[1] * (x.ndim - 1)), x.flip(-1), x)
         return x
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Strong changes of a batch.
+
+    Images are moved, mirrored if that is allowed, made brighter or darker, given more or less
+    contrast, and a square patch is cut out of each. In rows of a table some cells are those of
+    another row, so that every column keeps its distribution.
+    """
+
+    flip: bool = False
+    """Whether left and right of an image may be exchanged."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return rows (n, d) or images (n, ..., height, width) of floats, each changed at random.
+
+        Draws from torch's own stream.
+        """
+        if x.ndim < 3:
+            return _exchange_cells(x)
+        shift = max(1, round(MOVED * min(x.shape[-2:])))
+        mover = Augment(shift, self.flip)
+        return _cut_patches(_relight(mover(mover.pad(x))))
+
+
+def _relight(x: Tensor) -> Tensor:
+    """Return images with another contrast and brightness each."""
+    shape = (len(x), *[1] * (x.ndim - 1))
+    contrast, brightness = torch.rand(2, len(x), device=x.device) * 2 - 1
+    middle = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True)
+    gain = (1 + CONTRAST * contrast).view(shape)
+    return middle * (1 + BRIGHTNESS * brightness.view(shape)) + gain * (x - middle)
+
+
+def _cut_patches(x: Tensor) -> Tensor:
+    """Return images with a square each that holds nothing but the image's mean."""
+    n, (height, width) = len(x), x.shape[-2:]
+    size = PATCH * min(height, width)
+    places = torch.rand(2, n, 1, device=x.device)
+    inside = [
+        (torch.arange(length, device=x.device) - place * length).abs() < size / 2
+        for length, place in zip((height, width), places, strict=True)
+    ]
+    patch = inside[0].unsqueeze(2) & inside[1].unsqueeze(1)  # (n, height, width)
+    if x.ndim == 4:
+        patch = patch.unsqueeze(1)
+    return torch.where(patch, x.mean(dim=tuple(range(1, x.ndim)), keepdim=True), x)
+
+
+def _exchange_cells(x: Tensor) -> Tensor:
+    """Return rows some of whose cells are those of another row."""
+    other = x[torch.randperm(len(x))]
+    return torch.where(torch.rand(x.shape, device=x.device) < EXCHANGED, other, x)
 
 
 def _mirrored(size: int, margin: int) -> Tensor:

@@ -562,7 +562,7 @@ def _load(facts: dict[str, Any], weights: bytes, base_prior: FloatArray, priors:
 
 def _refuse(method: Method) -> str | None:
     """Say why a linear model cannot learn by a method."""
-    return "its penalty needs a network" if method.vat else None
+    return "its penalty needs a network" if method.penalty else None
 
 
 ROWS = {

@@ -37,6 +37,7 @@ from unmix.data.batching import BatchBy
 from unmix.data.wording import nearest
 from unmix.errors import InputError
 from unmix.learn.curvature import FisherTable
+from unmix.learn.penalty_options import Consistency, Penalty, Vat
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = [
     "METHODS",
     "Method",
-    "Vat",
     "is_registered",
     "method_named",
     "register_method",
@@ -54,23 +54,6 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 
 SMALL_SET = 64  # rows: in larger sets the exact count says little more than the rate
-
-
-@dataclass(frozen=True)
-class Vat:
-    """A VAT penalty (`core.penalties.vat_penalty`) added to a risk."""
-
-    weight: float
-    radius: float
-    """In standard deviations of the input, since its authors standardise theirs."""
-    ramp: float = 0.0
-    """Share of the training over which the weight grows from 0."""
-    candidates: tuple[float, ...] = ()
-    """Radii to choose from without labels, by `vat_radius.train_choosing_radius`."""
-
-    def weight_at(self, done: float) -> float:
-        """Return the weight when a share of the training is done."""
-        return self.weight * (min(1.0, done / self.ramp) if self.ramp else 1.0)
 
 
 @dataclass(frozen=True)
@@ -86,7 +69,8 @@ class Method:
     assumption: Assumption = LABEL_SHIFT
     """What it assumes that sets share."""
     batch_by: BatchBy = "rows"
-    vat: Vat | None = None
+    penalty: Penalty | None = None
+    """Added to the risk; needs a network."""
     labeled: bool = False
     """Wants sets of one class each, that is labels: the reference, not a competitor."""
     in_auto: bool = False
@@ -266,7 +250,7 @@ METHODS: dict[str, Method] = {
             COVARIATE_SHIFT,
             takes_labels=True,
             batch_by="sets",
-            vat=Vat(weight=0.05, radius=6.0),
+            penalty=Vat(weight=0.05, radius=6.0),
         ),
         Method(
             "ssc-vat",
@@ -274,7 +258,18 @@ METHODS: dict[str, Method] = {
             "ssc with a virtual adversary whose strength is chosen without labels",
             ssc_risk,
             takes_labels=True,
-            vat=Vat(weight=1.0, radius=3.0, ramp=0.4, candidates=(0.0, 3.0)),
+            penalty=Vat(weight=1.0, radius=3.0, ramp=0.4, candidates=(0.0, 3.0)),
+            refines=True,
+            paper_rates=_SSC_RATES,
+            longer=20,
+        ),
+        Method(
+            "ssc-consistency",
+            "U^m-SSC with consistency",
+            "ssc whose answers on changed images agree with those of its averaged weights",
+            ssc_risk,
+            takes_labels=True,
+            penalty=Consistency(weight=1.0, ramp=0.4, candidates=(0.0, 1.0)),
             refines=True,
             paper_rates=_SSC_RATES,
             longer=20,
@@ -396,7 +391,7 @@ def register_method(
     overwrite : bool
         Replace a method of that name; otherwise it is refused.
     **options
-        Further fields of `Method`: title, about, batch_by, vat, ...
+        Further fields of `Method`: title, about, batch_by, penalty, ...
 
     Returns
     -------

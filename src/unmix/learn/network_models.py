@@ -23,6 +23,7 @@ from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.chosen_strength import train_choosing_strength
 from unmix.learn.methods import Method, method_named
 from unmix.learn.models import HELD_OUT, MODULE, Form, Learner, Model, Setup
 from unmix.learn.networks import CONVOLUTIONAL, build_model
@@ -39,7 +40,6 @@ from unmix.learn.recipes import (
 )
 from unmix.learn.saved_state import image_shape
 from unmix.learn.training import Trained, is_convolutional, logits_of, train
-from unmix.learn.vat_radius import train_choosing_radius
 from unmix.progress import Progress
 
 __all__ = [
@@ -108,7 +108,7 @@ def _fit_model(
     method, images = method_named(setup.method), len(sets.row_shape) > 1
     base = method.base_prior(sets.transition)
     kept, held_out, stop = sets, None, None
-    if start is not None and not (method.vat and method.vat.candidates):
+    if start is not None and not (method.penalty and method.penalty.candidates):
         stop = start.epoch
     elif method.holds_rows_out:
         share = HELD_OUT_IMAGES if images else HELD_OUT
@@ -289,8 +289,9 @@ def train_in_stages(
 ) -> tuple[Trained, dict[str, Any]]:
     """Train a network in the stages that its method and its recipe ask for.
 
-    A method whose VAT radius is to be chosen trains its candidates for a while; one that checks the
-    stated priors asks rows held out after some epochs; any other trains straight through.
+    A method whose penalty has a strength to be chosen trains its candidates for a while; one that
+    checks the stated priors asks rows held out after some epochs; any other trains straight
+    through.
 
     Parameters
     ----------
@@ -309,22 +310,22 @@ def train_in_stages(
     -------
     Trained
     dict
-        What was found on the way: `chosen`, the VAT radius and what it was compared with;
+        What was found on the way: `chosen`, the strength and what it was compared with;
         `noticed_error`, how far off the stated priors are.
     """
-    radii = method.vat.candidates if method.vat else ()
-    if radii:
+    strengths = method.penalty.candidates if method.penalty else ()
+    if strengths:
         if held_out is None:
             raise InputError(
                 f"{method.name} chooses its strength and its threshold by held-out rows; hold some "
                 "out (0.1, say)"
             )
-        trained, choice = train_choosing_radius(
+        trained, choice = train_choosing_strength(
             model,
             sets,
             method,
             recipe,
-            radii,
+            strengths,
             held_out=held_out,
             prior_errors=prior_errors,
             **options,

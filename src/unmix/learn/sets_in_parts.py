@@ -188,7 +188,7 @@ def asked_criterion(
 
 def _summed(method: Method, sets: SetsInParts) -> bool:
     """Say whether a method is a sum over rows or sets."""
-    if method.vat is not None:
+    if method.penalty is not None:
         return False
     try:
         risk = method.risk(sets.transition)

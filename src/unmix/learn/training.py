@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from unmix.core.class_shares import ClassShares
-from unmix.core.penalties import vat_penalty
 from unmix.core.row_losses import set_log_loss
 from unmix.core.transition import Transition
 from unmix.data.batching import batches_of
@@ -34,6 +33,7 @@ from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.gradients import Gradients, add_gradient
 from unmix.learn.methods import Method, risk_of
 from unmix.learn.networks import ResNet32
+from unmix.learn.penalising import penalise_by
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import RefiningNetwork
 from unmix.learn.sets_in_parts import SetsInParts
@@ -79,7 +79,7 @@ class TrainingOptions:
     """What a call of `train` may be told beside the model, the sets, the method and the recipe."""
 
     seed: int
-    """Decides the order of rows and the noise of dropout and VAT."""
+    """Decides the order of rows and the noise of dropout and penalties."""
     held_out: UnlabeledSets | None = None
     """Rows of the same sets that training does not see; they choose `Trained.selected`."""
     prior_errors: np.ndarray[Any, Any] | None = None
@@ -184,9 +184,6 @@ class TrainingRun:
         if options.prior_errors is not None:
             errors = options.prior_errors
             self.network = RefiningNetwork(self.network, transition, errors, len(sets))
-        self.vat_radius = 0.0
-        if method.vat:
-            self.vat_radius = method.vat.radius * _pixel_deviation(sets.part(0).x)
         self.rate = recipe.learning_rate or method.paper_rates[isinstance(model, ResNet32)]
         self.state = TrainingState(
             self.network,
@@ -200,6 +197,13 @@ class TrainingRun:
         self.batches = sum(self.part_batches)
         self.precision = precision_of(model)
         self.gradients = Gradients(self.network, self.precision)
+        self.penalise = penalise_by(
+            method.penalty,
+            self.gradients,
+            average=self.state.average,
+            deviation=_pixel_deviation(sets.part(0).x) if method.penalty else 0.0,
+            flip=options.augment is not None and options.augment.flip,
+        )
         last = recipe.epochs if options.stop is None else options.stop
         self.last_epoch = min(last, recipe.epochs)
         # Rows that are in memory anyway are one part.
@@ -208,20 +212,17 @@ class TrainingRun:
 
     def learn(self, x: Tensor, set_index: Tensor) -> Tensor:
         """Add the gradients of the risk of a batch, and of its penalties; return their sum."""
-        state, recipe, method, augment = self.state, self.recipe, self.method, self.options.augment
+        state, recipe, augment, size = self.state, self.recipe, self.options.augment, 1.0
         step, steps = state.epoch * self.batches + state.batch, recipe.epochs * self.batches
         x = as_input((augment(x) if augment else x).to(self.place))
-        set_index, radius = set_index.to(self.place), self.vat_radius
+        set_index = set_index.to(self.place)
         if recipe.sees_half(step, self.batches):
-            x, radius = functional.avg_pool2d(x, 2), radius / 2
+            x, size = functional.avg_pool2d(x, 2), 0.5
         refining = self.network if isinstance(self.network, RefiningNetwork) else None
-        risk = risk_of(method, refining.transition()) if refining else self.risk
+        risk = risk_of(self.method, refining.transition()) if refining else self.risk
         loss = self.gradients.add(risk, x, set_index)
-        if method.vat and radius:
-            with self.precision():
-                penalty = vat_penalty(self.network, x, radius=radius)
-                penalty = method.vat.weight_at(step / steps) * penalty
-            loss = loss + add_gradient(penalty)
+        if self.penalise:
+            loss = loss + self.penalise(x, size, step / steps)
         if refining:
             loss = loss + add_gradient(refining.penalty())
         return loss
@@ -239,7 +240,7 @@ class TrainingRun:
 
     @contextmanager
     def randomness(self) -> Iterator[None]:
-        """Draw dropout and VAT from a stream of the seed's own, and leave the user's alone."""
+        """Draw dropout and views from a stream of the seed's own, and leave the user's alone."""
         devices: list[int] | None = [] if self.place.type == "cpu" else None
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(_stream(self.options.seed, 1))

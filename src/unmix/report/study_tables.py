@@ -203,7 +203,7 @@ def notes_of(summary: Summary) -> list[str]:
             "by at least 0.5."
         )
     for method in _methods_of(runs):
-        if method.vat is None or not method.vat.candidates:
+        if method.penalty is None or not method.penalty.candidates:
             continue
         notes.append(
             f"{method.name} trains two candidate networks for part of the run and keeps one: the "

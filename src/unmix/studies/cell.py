@@ -49,7 +49,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "scale": (1e-6, 1.0),
     "held_out": (0.0, 0.99),
     "shift": (0, 1_000),
-    "vat_radius": (1e-6, 1e6),
+    "strength": (0.0, 1e6),
 }
 
 
@@ -83,8 +83,8 @@ class Cell:
     """Share of the rows held out to choose an epoch without labels."""
     shift: int | None = None
     """Pixels to move images by at random, instead of the benchmark's; 0: not at all."""
-    vat_radius: float | None = None
-    """Instead of the method's, or of choosing one."""
+    strength: float | None = None
+    """Of the method's penalty, instead of its own or of choosing one; 0: without it."""
 
     def __post_init__(self) -> None:
         for name, (low, high) in RANGES.items():
@@ -119,13 +119,17 @@ class Cell:
     def resolve_method(self) -> Method:
         """Return the method with this cell's changes."""
         method = method_named(self.method)
-        if self.vat_radius is None:
+        if self.strength is None:
             return method
-        if method.vat is None:
-            raise InputError(f"vat_radius is for methods with VAT; the method is {self.method}")
+        if method.penalty is None:
+            able = ", ".join(name for name, row in METHODS.items() if row.penalty)
+            raise InputError(
+                f"strength is for methods with a penalty ({able}); the method is {self.method}"
+            )
         # A choice of one, so that it is trained as it would be if it were chosen.
-        only = (self.vat_radius,) if method.vat.candidates else ()
-        return replace(method, vat=replace(method.vat, radius=self.vat_radius, candidates=only))
+        only = (self.strength,) if method.penalty.candidates else ()
+        penalty = replace(method.penalty.at(self.strength), candidates=only)
+        return replace(method, penalty=penalty)
 
 
 def run_cell(
@@ -144,7 +148,8 @@ def run_cell(
         The cell's fields, and `test_error` (a fraction, last epoch), `history`, `seconds`,
         `selected_epoch` and `selected_test_error` if rows were held out, `worth_in_labels`,
         `with_replacement` (how many sets were drawn so), and `chosen` if the method chooses its
-        strength: a `vat_radius.Choice`. `noticed_error` if rows held out were asked about priors.
+        strength: a `chosen_strength.Choice`. `noticed_error` if rows held out were asked about
+        priors.
         The history is that of training; a network that was calibrated afterwards has another error
         than its last epoch.
     """

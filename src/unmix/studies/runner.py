@@ -64,7 +64,7 @@ def check_cells(cells: Iterable[Cell], data_folder: str | Path | None = None) ->
     cells = list(cells)
     for cell in cells:
         recipe, method = cell.resolve_recipe(), cell.resolve_method()
-        if method.vat and method.vat.candidates and recipe.epochs < 2:
+        if method.penalty and method.penalty.candidates and recipe.epochs < 2:
             raise InputError(
                 f"{cell.method} compares candidates on the way and needs 2 epochs or more; raise "
                 "--epochs, or leave it out of --methods"

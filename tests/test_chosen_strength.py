@@ -8,11 +8,11 @@ from scipy.optimize import minimize
 from test_training import QUICK, small_model, small_sets
 from unmix.core.losses import ssc_cross_entropy
 from unmix.errors import InputError
-from unmix.learn import vat_radius
+from unmix.learn import chosen_strength
 from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.chosen_strength import calibrate, calibrated_loss, train_choosing_strength
 from unmix.learn.methods import METHODS
 from unmix.learn.training import held_out_loss, logits_of, train
-from unmix.learn.vat_radius import calibrate, calibrated_loss, train_choosing_radius
 
 VAT = METHODS["ssc-vat"]
 
@@ -49,21 +49,21 @@ def test_the_calibrated_loss_is_the_least_over_scale_and_shift():
 @pytest.mark.parametrize("radii", [(0.0, 30.0), (30.0, 0.0)])
 def test_the_radius_with_the_least_calibrated_loss_goes_on_to_the_end(radii):
     kept, held_out = kept_and_held_out()
-    trained, choice = train_choosing_radius(
+    trained, choice = train_choosing_strength(
         small_model(kept), kept, VAT, QUICK, radii, held_out=held_out, seed=0
     )
-    losses = {c["radius"]: c["calibrated_loss"] for c in choice.candidates}
+    losses = {c["strength"]: c["calibrated_loss"] for c in choice.candidates}
     assert losses[0.0] != losses[30.0]
-    assert choice.radius == min(losses, key=losses.get)
+    assert choice.strength == min(losses, key=losses.get)
     assert [row["epoch"] for row in trained.history] == list(range(1, QUICK.epochs + 1))
     # What went on is the chosen candidate: its row of the comparison is in the history.
-    (own,) = (c for c in choice.candidates if c["radius"] == choice.radius)
+    (own,) = (c for c in choice.candidates if c["strength"] == choice.strength)
     assert trained.history[own["epoch"] - 1]["held_out_loss"] == own["held_out_loss"]
 
 
 def test_without_a_penalty_the_stages_make_the_same_model_as_one_training():
     kept, held_out = kept_and_held_out()
-    trained, _ = train_choosing_radius(
+    trained, _ = train_choosing_strength(
         small_model(kept), kept, VAT, QUICK, (0.0,), held_out=held_out, seed=3
     )
     plain = train(small_model(kept), kept, METHODS["ssc"], QUICK, seed=3, held_out=held_out)
@@ -76,7 +76,7 @@ def test_a_finished_choice_is_read_back_from_its_checkpoints(tmp_path):
     recipe = dataclasses.replace(QUICK, epochs=4)
 
     def run():
-        return train_choosing_radius(
+        return train_choosing_strength(
             small_model(kept),
             kept,
             VAT,
@@ -97,7 +97,7 @@ def test_a_finished_choice_is_read_back_from_its_checkpoints(tmp_path):
 def test_without_a_weight_average_each_radius_is_judged_by_its_own_weights():
     kept, held_out = kept_and_held_out()
     recipe = dataclasses.replace(QUICK, average=0.0)
-    _, choice = train_choosing_radius(
+    _, choice = train_choosing_strength(
         small_model(kept), kept, VAT, recipe, (0.0, 30.0), held_out=held_out, seed=0
     )
     first, second = choice.candidates
@@ -109,7 +109,7 @@ def test_without_a_weight_average_each_radius_is_judged_by_its_own_weights():
 def test_a_monitor_cannot_choose_the_radius():
     kept, held_out = kept_and_held_out()
     chosen = [
-        train_choosing_radius(
+        train_choosing_strength(
             small_model(kept),
             kept,
             VAT,
@@ -128,7 +128,7 @@ def test_a_monitor_cannot_choose_the_radius():
         [{k: v for k, v in row.items() if k != "seconds"} for row in choice.candidates]
         for choice in chosen
     ]
-    assert chosen[0].radius == chosen[1].radius
+    assert chosen[0].strength == chosen[1].strength
     assert without_times[0] == without_times[1]
 
 
@@ -136,15 +136,15 @@ def test_one_epoch_is_too_short_to_choose():
     kept, held_out = kept_and_held_out()
     recipe = dataclasses.replace(QUICK, epochs=1)
     with pytest.raises(InputError, match="2 epochs or more"):
-        train_choosing_radius(
+        train_choosing_strength(
             small_model(kept), kept, VAT, recipe, (0.0, 1.0), held_out=held_out, seed=0
         )
 
 
 def test_a_method_without_vat_has_no_radius_to_choose():
     kept, held_out = kept_and_held_out()
-    with pytest.raises(InputError, match="ssc has no VAT penalty"):
-        train_choosing_radius(
+    with pytest.raises(InputError, match="ssc has no penalty"):
+        train_choosing_strength(
             small_model(kept), kept, METHODS["ssc"], QUICK, (1.0,), held_out=held_out, seed=0
         )
 
@@ -166,11 +166,11 @@ def test_only_a_network_with_an_adversary_is_calibrated_and_not_shifted(
     seen = []
 
     def noted(*args, augment=None, **options):
-        seen.append((args[2].vat.radius, augment))
+        seen.append((args[2].penalty.strength, augment))
         return train(*args, **options)
 
-    monkeypatch.setattr(vat_radius, "train", noted)
-    trained, choice = train_choosing_radius(
+    monkeypatch.setattr(chosen_strength, "train", noted)
+    trained, choice = train_choosing_strength(
         small_model(kept), kept, VAT, QUICK, radii, held_out=held_out, seed=0, augment="shifts"
     )
     assert (choice.calibration != [1.0, 0.0]) is calibrated
@@ -192,8 +192,8 @@ def test_candidates_are_compared_when_they_have_seen_images_of_full_size(monkeyp
         shares.append(given.half_size)
         return train(model, sets, method, dataclasses.replace(given, half_size=0.0), **options)
 
-    monkeypatch.setattr(vat_radius, "train", noted)
-    train_choosing_radius(
+    monkeypatch.setattr(chosen_strength, "train", noted)
+    train_choosing_strength(
         small_model(kept), kept, VAT, recipe, (0.0, 1.0), held_out=held_out, seed=0
     )
-    assert set(shares) == {vat_radius.COMPARE / 2}
+    assert set(shares) == {chosen_strength.COMPARE / 2}

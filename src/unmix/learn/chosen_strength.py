@@ -1,10 +1,9 @@
-"""Choosing how strong the VAT penalty should be, without labels and inside one training run.
+"""Choosing how strong a penalty should be, without labels and inside one training run.
 
 All candidates share the first epochs, in which the penalty is weak anyway. Then each goes on for
-some epochs by itself, and the one with the least held-out set log-loss goes on to the end. The
+some epochs by itself, and the one with the least held-out set log-loss goes on to the end. A
 penalty makes a network timid and moves its threshold, so each is calibrated before it is judged,
-and so is the network that goes on. Where the adversary moves images, random shifts do not: both
-together did worse than the adversary alone (docs/results.md).
+and so is the network that goes on.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from unmix.learn.recipes import Recipe
 from unmix.learn.training import OWN_KEYS, Monitor, Trained, logits_of, train
 from unmix.progress import Progress
 
-__all__ = ["Choice", "calibrate", "calibrated_loss", "train_choosing_radius"]
+__all__ = ["Choice", "calibrate", "calibrated_loss", "train_choosing_strength"]
 
 # Shares of the epochs after which the candidates part, and after which they are compared.
 PART, COMPARE = 0.1, 0.5
@@ -38,21 +37,22 @@ PART, COMPARE = 0.1, 0.5
 
 @dataclass(frozen=True)
 class Choice:
-    """A radius and what it was compared with."""
+    """A strength and what it was compared with."""
 
-    radius: float
+    strength: float
+    """0: no penalty."""
     candidates: list[dict[str, float]]
-    """For each radius its `calibrated_loss` and the history's row when they were compared."""
+    """For each strength its `calibrated_loss` and the history's row when they were compared."""
     calibration: list[float]
     """Scale and shift (one per class) that the last network's logits were given."""
 
 
-def train_choosing_radius(
+def train_choosing_strength(
     model: nn.Module,
     sets: UnlabeledSets | ShuffledSets,
     method: Method,
     recipe: Recipe,
-    radii: Sequence[float],
+    strengths: Sequence[float],
     *,
     held_out: UnlabeledSets,
     augment: Augment | None = None,
@@ -61,24 +61,25 @@ def train_choosing_radius(
     progress: Progress | None = None,
     **options: Any,
 ) -> tuple[Trained, Choice]:
-    """Train with the VAT radius that suits the data.
+    """Train with the strength of a penalty that suits the data.
 
     Parameters
     ----------
     model : module with a `head`, an affine map to its logits
     sets, method, recipe, monitor, checkpoint, progress
-        As for `train`; the method has a VAT penalty.
-    radii : sequence of float
-        Candidates, in standard deviations of the input; 0 is no penalty.
+        As for `train`; the method has a penalty.
+    strengths : sequence of float
+        Candidates; 0 is no penalty.
     held_out : UnlabeledSets
         Rows of the same sets that appear in no set that is trained on: they decide.
     augment : Augment, optional
-        How images are moved about where no adversary does it.
+        How images are moved about where no penalty does it.
     **options
         Passed to `train`.
     """
-    if method.vat is None or not radii:
-        raise InputError(f"{method.name} has no VAT penalty whose radius could be chosen")
+    penalty = method.penalty
+    if penalty is None or not strengths:
+        raise InputError(f"{method.name} has no penalty whose strength could be chosen")
     if recipe.epochs < 2:
         raise InputError(f"{method.name} chooses its strength on the way; give it 2 epochs or more")
     head = getattr(model, "head", None)
@@ -91,11 +92,11 @@ def train_choosing_radius(
     recipe = replace(recipe, half_size=min(recipe.half_size, COMPARE / 2))
     part = max(1, round(PART * recipe.epochs))
     compare = max(part + 1, round(COMPARE * recipe.epochs))
-    ends = [part, *[compare - part] * len(radii), recipe.epochs - compare]
+    ends = [part, *[compare - part] * len(strengths), recipe.epochs - compare]
     before = [sum(ends[:i]) for i in range(len(ends))]
 
-    def stage(number: int, name: str, radius: float, **more: Any) -> Trained:
-        vat = replace(method.vat, radius=radius) if method.vat else None
+    def stage(number: int, name: str, strength: float, **more: Any) -> Trained:
+        moved = strength and penalty.moves_rows
 
         def tell(done: int, total: int, text: str) -> None:
             if progress:
@@ -106,12 +107,12 @@ def train_choosing_radius(
         return train(
             model,
             sets,
-            replace(method, vat=vat),
+            replace(method, penalty=penalty.at(strength)),
             recipe,
             held_out=held_out,
-            augment=None if radius else augment,
+            augment=None if moved else augment,
             monitor=monitor,
-            judge=calibrated_loss if radius else None,
+            judge=calibrated_loss if strength else None,
             checkpoint=checkpoint.part(name) if checkpoint else None,
             progress=tell,
             **options,
@@ -120,25 +121,26 @@ def train_choosing_radius(
 
     shared = stage(0, "start", 0.0, stop=part).state
     states, candidates, losses = [], [], []
-    for i, radius in enumerate(radii, 1):
-        branch = stage(i, f"radius {radius:g}", radius, start=shared, stop=compare)
+    for i, strength in enumerate(strengths, 1):
+        name = f"{penalty.knob} {strength:g}"
+        branch = stage(i, name, strength, start=shared, stop=compare)
         # At once: without a weight average the next branch trains this very model.
         losses.append(calibrated_loss(branch.model, held_out))
         states.append(branch.state)
         row = dict(branch.history[-1])
-        if monitor and radius:  # of the network as it would be kept
+        if monitor and strength:  # of the network as it would be kept
             calibrate(branch.model, held_out)
             row = monitor(branch.model) | {key: row[key] for key in OWN_KEYS}
-        candidates.append(row | {"radius": radius, "calibrated_loss": losses[-1]})
+        candidates.append(row | {"strength": strength, "calibrated_loss": losses[-1]})
     # By the losses alone: the history holds what a monitor says, which may know labels.
     best = int(np.argmin(losses))
-    radius = radii[best]
-    trained = stage(len(ends) - 1, f"chosen {radius:g}", radius, start=states[best])
+    strength = strengths[best]
+    trained = stage(len(ends) - 1, f"chosen {strength:g}", strength, start=states[best])
     calibration = [1.0] + [0.0] * head.out_features
-    if radius:
+    if strength:
         calibrate(trained.selected, held_out)
         calibration = calibrate(trained.model, held_out)
-    return trained, Choice(radius, candidates, calibration)
+    return trained, Choice(strength, candidates, calibration)
 
 
 @torch.no_grad()

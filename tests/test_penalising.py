@@ -1,0 +1,102 @@
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from test_training import QUICK, small_model, small_sets
+from unmix.core.penalties import consistency_penalty
+from unmix.learn import penalising
+from unmix.learn.checkpoint import Checkpoint
+from unmix.learn.gradients import Gradients
+from unmix.learn.methods import METHODS
+from unmix.learn.networks import MLP
+from unmix.learn.penalising import penalise_by
+from unmix.learn.penalty_options import Consistency
+from unmix.learn.training import train
+
+METHOD = METHODS["ssc-consistency"]
+ALWAYS = dataclasses.replace(METHOD, penalty=Consistency(weight=1.0))
+
+
+def networks(seed):
+    torch.manual_seed(seed)
+    return MLP(5, width=8).train(), MLP(5, width=8).train()
+
+
+def test_a_step_adds_the_gradient_of_the_literal_penalty(monkeypatch):
+    student, teacher = networks(0)
+    x = torch.randn(16, 5)
+    monkeypatch.setattr(penalising, "Changes", lambda flip: lambda rows: rows + 1)
+    penalise = penalise_by(
+        Consistency(weight=3.0, ramp=0.5),
+        Gradients(student),
+        average=teacher,
+        deviation=1.0,
+        flip=False,
+    )
+    for p in student.parameters():
+        p.grad = torch.zeros_like(p)
+    statistics = {k: v.clone() for k, v in student.named_buffers() if "running" in k}
+    torch.manual_seed(1)
+    value = penalise(x, 1.0, 0.25)  # half of the ramp
+    for name, buffer in student.named_buffers():
+        if "running" in name:
+            torch.testing.assert_close(buffer, statistics[name], rtol=0, atol=0)
+    assert teacher.training
+    assert {m.momentum for m in student.body if isinstance(m, torch.nn.BatchNorm1d)} == {0.1}
+
+    again, _ = networks(0)
+    torch.manual_seed(1)
+    # Dropout is drawn for all layers at once where the passes are written out.
+    with torch.no_grad():
+        answers = teacher.eval()(x)
+    wanted = Gradients(again).add(
+        lambda logits, _: 1.5 * consistency_penalty(logits, answers), x + 1, torch.zeros(16)
+    )
+    assert value.item() == pytest.approx(wanted.item(), rel=1e-6)
+    for mine, theirs in zip(student.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    assert all(p.grad is None or not p.grad.any() for p in teacher.parameters())
+
+
+def test_without_strength_there_is_nothing_to_add():
+    student, teacher = networks(0)
+    for penalty in (None, Consistency(weight=0.0)):
+        options = {"average": teacher, "deviation": 1.0, "flip": False}
+        assert penalise_by(penalty, Gradients(student), **options) is None
+
+
+def test_consistency_draws_the_network_towards_agreement():
+    sets = small_sets(num_sets=4)
+    x = torch.from_numpy(sets.x).float()
+
+    def disagreement(weight):
+        method = dataclasses.replace(METHOD, penalty=Consistency(weight=weight))
+        model = train(small_model(sets), sets, method, QUICK, seed=0).model
+        torch.manual_seed(0)
+        changes = penalising.Changes()
+        with torch.no_grad():
+            return float(consistency_penalty(model(changes(x)), model(x)))
+
+    assert disagreement(30.0) < 0.7 * disagreement(0.0)
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_a_run_with_consistency_goes_on_from_a_checkpoint_to_the_same_bits(tmp_path, average):
+    sets = small_sets(num_sets=4)
+    recipe = dataclasses.replace(QUICK, epochs=3, average=average)
+    whole = train(small_model(sets), sets, ALWAYS, recipe, seed=0)
+    checkpoint = Checkpoint(tmp_path, {"run": 1})
+
+    def stop(done, total, text):
+        if done == total // 2:
+            raise KeyboardInterrupt
+
+    options = {"seed": 0, "checkpoint": checkpoint, "checkpoint_seconds": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        train(small_model(sets), sets, ALWAYS, recipe, progress=stop, **options)
+    resumed = train(small_model(sets), sets, ALWAYS, recipe, **options)
+    for mine, theirs in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert np.isfinite(whole.history[-1]["train_risk"])
