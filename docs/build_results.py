@@ -47,6 +47,9 @@ NOISE_NOTE = (
     "evidence to be predicted negative. With epsilon 0.2 little evidence is left, and negatives "
     "are predicted positive.\n"
 )
+ALL_DATASETS = (*DATASETS, "cifar10")
+# The methods of ours in the summary.
+OURS = ("ssc", "ssc-vat", "ssc-consistency")
 # Which pictures of which studies; noise-boxes is part of prior-noise.
 SHOWN = {
     "comparison": ("methods",),
@@ -102,8 +105,11 @@ def render_results_page(
         "view (last section). To run a study yourself: `unmix reproduce comparison --report "
         "report/`.\n",
     ]
-    summaries = {name: summarize(STUDIES[name], runs) for name in SHOWN}
+    summaries = {
+        name: summarize(STUDIES[name], runs, STUDIES[name].cells(ALL_DATASETS)) for name in SHOWN
+    }
     parts += ["## In short\n", _headline(summaries["comparison"])]
+    parts += ["## What the sets of each seed are worth\n", _worth(summaries["comparison"])]
     images: dict[str, str] = {}
     for name, summary in summaries.items():
         pictures = pictures_of_study(summary, SHOWN[name])
@@ -140,47 +146,88 @@ def with_headline(readme: str, page: str) -> str:
 def _headline(summary: Summary) -> str:
     """Return the averages over 10, 25 and 50 sets."""
     lines = []
-    for dataset in DATASETS:
+    shown = [row for row in OURS if any(e.row == row and e.runs for e in summary.entries)]
+    for dataset in ALL_DATASETS:
         entries = [e for e in summary.entries if e.dataset == dataset]
-        ssc = [e for e in entries if e.row == "ssc"]
-        reference = summary.supervised.get(dataset)
-        lines.append(
-            [
-                dataset_title(dataset),
-                _average([e.paper.error if e.paper else None for e in ssc]),
-                _average([e.mean for e in ssc]),
-                _average([e.mean for e in entries if e.row == "ssc-vat"]),
-                _average([e.selected_mean for e in entries if e.row == "ssc-vat"]),
-                _average([reference.mean if reference else None]),
-            ]
-        )
-    vat = f"ssc-vat{_seeds(summary.entries, 'ssc-vat')}"
-    heads = (
-        "dataset",
-        "paper, ssc (3 trials)",
-        f"ssc{_seeds(summary.entries, 'ssc')}",
-        vat,
-        f"{vat}, chosen epoch",
-        f"supervised{_seeds(summary.supervised.values(), 'supervised')}",
-    )
+        supervised = summary.supervised.get(dataset)
+        reference = supervised.mean if supervised else None
+        own = {row: [e for e in entries if e.row == row] for row in OURS}
+        paper = _mean([e.paper.error if e.paper else None for e in own["ssc"]])
+        line = [dataset_title(dataset), _number(paper)]
+        for row in shown:
+            last, chosen = (
+                _mean([getattr(e, field) for e in own[row]]) for field in ("mean", "selected_mean")
+            )
+            line += [_number(last), _number(chosen), _closed(chosen, paper, reference)]
+        lines.append([*line, _number(reference)])
+    heads = ["dataset", "paper, ssc (3 trials)"]
+    for row in shown:
+        heads += [f"{row}{_seeds(summary.entries, row)}", "chosen epoch", "closed"]
+    heads.append(f"supervised{_seeds(summary.supervised.values(), 'supervised')}")
     return markdown_table(heads, lines, words=1) + (
         "\nAverages over 10, 25 and 50 sets and the seeds run; blank if one of these is missing. "
-        "`ssc-vat` chooses between shifted images and adversarial perturbations without labels. "
-        "The epoch of the last but one column is chosen without labels, too. Supervised: the same "
-        "network with every label.\n"
+        "Each method after the last epoch and, in the next column, after the epoch chosen without "
+        "labels. Closed: the share of the way from the paper's error to the supervised one that "
+        "the latter number has gone. `ssc-vat` chooses without labels between shifted images and "
+        "adversarial perturbations, `ssc-consistency` whether and how strongly answers on changed "
+        "images shall agree. Supervised: the same network with every label.\n"
     )
+
+
+def _closed(ours: float | None, paper: float | None, reference: float | None) -> str:
+    """Return how much of the gap from the paper's error to the supervised one is closed."""
+    if ours is None or paper is None or reference is None:
+        return ""
+    return f"{(paper - ours) / (paper - reference):.0%}"
 
 
 def _seeds(entries: Iterable[Entry], row: str) -> str:
     """Say over how many seeds the numbers of a row are means, if there are any."""
-    fewest = min((len(entry.seeds) for entry in entries if entry.row == row), default=0)
-    return f" ({counted(fewest, 'seed', 'seeds')})" if fewest else ""
+    counts = {len(entry.seeds) for entry in entries if entry.row == row and entry.seeds}
+    if len(counts) < 2:
+        return "".join(f" ({counted(count, 'seed', 'seeds')})" for count in counts)
+    return f" ({min(counts)} to {max(counts)} seeds)"
+
+
+def _worth(summary: Summary) -> str:
+    """Return how many labels the sets of each seed are worth, with the error they led to."""
+    entries = [entry for entry in summary.entries if entry.row == "ssc" and entry.runs]
+    seeds = sorted({seed for entry in entries for seed in entry.seeds})
+    lines = []
+    for entry in entries:
+        by_seed = {run["seed"]: run for run in entry.runs}
+        line = [dataset_title(entry.dataset), str(entry.num_sets)]
+        for seed in seeds:
+            run = by_seed.get(seed)
+            worth = f"{run['worth_in_labels']:,.0f}" if run else ""
+            line += [worth, f"{100 * run['test_error']:.2f}" if run else ""]
+        lines.append(line)
+    if not lines:
+        return NOT_YET
+    heads = ["dataset", "sets"]
+    for seed in seeds:
+        heads += [f"seed {seed}: labels", "error"]
+    return markdown_table(heads, lines, words=2) + (
+        "\nThe effective number of labels, known before training from the stated shares and the "
+        "sizes of the sets, and the error of `ssc` after the last epoch. Seeds differ because they "
+        "draw other shares.\n"
+    )
+
+
+def _mean(values: list[float | None]) -> float | None:
+    """Return the average, or None if a value is missing."""
+    known = [value for value in values if value is not None]
+    return mean(known) if known and len(known) == len(values) else None
+
+
+def _number(value: float | None) -> str:
+    """Return a number of a table, or nothing."""
+    return "" if value is None else f"{value:.2f}"
 
 
 def _average(values: list[float | None]) -> str:
     """Return the average, or nothing if a value is missing."""
-    known = [value for value in values if value is not None]
-    return f"{mean(known):.2f}" if known and len(known) == len(values) else ""
+    return _number(_mean(values))
 
 
 def _noticed(summary: Summary) -> str:
@@ -387,8 +434,8 @@ def _tried(tried: Iterable[Mapping[str, str]]) -> str:
 
 def _place_of(cell: Cell) -> tuple[int, int, str, int]:
     """Sort datasets as the paper does, then by number of sets, method and seed."""
-    datasets = [*DATASETS, "cifar10"]
-    known = datasets.index(cell.dataset) if cell.dataset in datasets else len(datasets)
+    places = {name: place for place, name in enumerate(ALL_DATASETS)}
+    known = places.get(cell.dataset, len(places))
     return known, cell.num_sets, cell.method, cell.seed
 
 

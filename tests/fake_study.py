@@ -15,6 +15,7 @@ FACTOR = {
     "llp-vat": 3.0,
     "ssc": 1.6,
     "ssc-vat": 1.25,
+    "ssc-consistency": 1.2,
     "supervised": 1.0,
 }
 

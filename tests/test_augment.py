@@ -67,8 +67,8 @@ def test_changes_move_relight_and_cut_each_image_by_itself(shape):
     # The patch is one level wide, at least a quarter of it inside wherever its middle lies.
     plain = changed.flatten(1) if changed.ndim == 3 else changed[:, 0].flatten(1)
     patch = (plain == plain.mode(dim=1).values[:, None]).sum(1)
-    assert patch.max() == 36
-    assert patch.min() >= 9
+    assert patch.max() == 16
+    assert patch.min() >= 4
     means, spreads = changed.flatten(1).mean(1), changed.flatten(1).std(1)
     assert 0.3 < means.min() / x.mean() < 0.75
     assert 1.25 < means.max() / x.mean() < 1.5

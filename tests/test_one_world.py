@@ -27,7 +27,7 @@ def squares():
     del BENCHMARKS["squares"]
 
 
-@pytest.mark.parametrize("method", ["ssc", "ssc-vat"])
+@pytest.mark.parametrize("method", ["ssc", "ssc-vat", "ssc-consistency"])
 def test_the_classifier_trains_the_very_network_of_the_study(method, squares, monkeypatch):
     cell = Cell("squares", method, seed=5, epochs=3, held_out=HELD_OUT_IMAGES, prior_error=0)
     logits = []

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from test_training import QUICK, small_model, small_sets
+from unmix import UnmixClassifier
 from unmix.core.penalties import consistency_penalty
 from unmix.learn import penalising
 from unmix.learn.checkpoint import Checkpoint
@@ -100,3 +101,28 @@ def test_a_run_with_consistency_goes_on_from_a_checkpoint_to_the_same_bits(tmp_p
     for mine, theirs in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
     assert np.isfinite(whole.history[-1]["train_risk"])
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (3, 8, 8)])
+def test_grey_and_colour_images_learn_by_consistency(shape, monkeypatch):
+    rng = np.random.default_rng(0)
+    positive = rng.random(240) < 0.5
+    x = rng.integers(0, 100, (240, *shape), dtype=np.uint8)
+    x[positive, ..., 4:] += 100
+    sets = np.where(rng.random(240) < 0.8, positive, ~positive).astype(int)
+    seen = []
+    real = penalising.consistency_penalty
+
+    def noted(logits, teacher):
+        seen.append((len(logits), float(real(logits.detach(), teacher))))
+        return real(logits, teacher)
+
+    monkeypatch.setattr(penalising, "consistency_penalty", noted)
+    clf = UnmixClassifier(
+        {0: 0.2, 1: 0.8}, target_prior=0.5, method="ssc-consistency", epochs=4, random_state=0
+    )
+    clf.fit(x, sets)
+    assert clf.model_ == ("mlp" if len(shape) == 2 else "resnet32")
+    batches = -(-228 // 32)  # of the rows that are not held out
+    assert len(seen) in (batches, 3 * batches)  # as a candidate, and to the end if it was chosen
+    assert all(0 < value < 10 for _, value in seen)

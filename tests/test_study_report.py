@@ -54,7 +54,8 @@ def words_of(drawing):
 def test_the_comparison_has_the_layout_of_the_paper_with_ours_above_it(runs):
     summary = small("comparison", runs)
     head, _, *lines = lines_of(to_markdown(error_table(summary)))
-    methods = ["mmc-u2-b", "mmc-u2", "mmc-u2-c", "llp-vat", "ssc", "ssc-vat"]
+    ours = ["ssc", "ssc-vat", "ssc-consistency"]
+    methods = ["mmc-u2-b", "mmc-u2", "mmc-u2-c", "llp-vat", *ours]
     assert head == ["dataset", "sets", "from", *methods, "supervised"]
     assert [line[:3] for line in lines[:3]] == [
         ["MNIST", "10", "ours"],
@@ -130,7 +131,7 @@ def test_cells_not_run_are_blank_everywhere():
     ours = lines_of(to_markdown(error_table(summary)))[2]
     assert ours[3:7] == [""] * 4
     assert re.fullmatch(r"\d+\.\d\d", ours[7])  # one seed has no deviation
-    assert ours[8:] == [""]  # and no column for a reference that was not run
+    assert ours[8:] == ["", ""]  # and no column for a reference that was not run
     first, *_ = csv.DictReader(io.StringIO(to_csv(summary)))
     assert first["row"] == "mmc-u2-b"
     assert first["mean"] == first["seeds"] == first["supervised_mean"] == first["epochs"] == ""
@@ -271,7 +272,7 @@ def test_the_results_page_without_any_run_has_all_its_sections():
         "CIFAR-10",
         "What we tried and dropped",
     ]
-    assert page.count("Not run yet.") == 5
+    assert page.count("Not run yet.") == 6
 
 
 def test_the_errors_that_ssc_noticed_are_listed_by_place_and_seed():
@@ -332,14 +333,32 @@ def test_the_headline_is_blank_until_everything_in_it_was_run():
     own = [e for e in summary.entries if e.row == "ssc"]
     assert line[:3] == ["MNIST", "2.81", f"{sum(e.mean for e in own) / 3:.2f}"]
     strong = [e for e in summary.entries if e.row == "ssc-vat"]
-    assert line[3] == f"{sum(e.mean for e in strong) / 3:.2f}"
-    assert line[4] == f"{sum(e.selected_mean for e in strong) / 3:.2f}"
-    assert line[5] == f"{summary.supervised['mnist'].mean:.2f}"
+    chosen = sum(e.selected_mean for e in strong) / 3
+    assert line[5] == f"{sum(e.mean for e in strong) / 3:.2f}"
+    assert line[6] == f"{chosen:.2f}"
+    paper, reference = sum(e.paper.error for e in own) / 3, summary.supervised["mnist"].mean
+    assert line[7] == f"{100 * (paper - chosen) / (paper - reference):.0f}%"
+    assert line[8] == f"{reference:.2f}"
     missing = {c: r for c, r in found.items() if not (c.method == "ssc" and c.num_sets == 25)}
     summary = summarize(STUDIES["comparison"], missing, STUDIES["comparison"].cells(("mnist",)))
     line = lines_of(build_results._headline(summary))[2]
     assert line[2] == ""
-    assert line[3] != ""
+    assert line[5] != ""
+
+
+def test_the_results_page_says_what_the_sets_of_each_seed_are_worth():
+    summary = summarize(
+        STUDIES["comparison"], special_runs(), STUDIES["comparison"].cells(("mnist",))
+    )
+    head, _, *lines = lines_of(build_results._worth(summary))
+    assert head[2:] == ["seed 0: labels", "error", "seed 1: labels", "error"]
+    (ten,) = (e for e in summary.entries if e.row == "ssc" and e.num_sets == 10)
+    assert lines[0] == [
+        "MNIST",
+        "10",
+        *(text for error in ten.errors for text in ("12,000", f"{error:.2f}")),
+    ]
+    assert [line[1] for line in lines[:3]] == ["10", "25", "50"]
 
 
 @pytest.mark.skipif(not build_results.PAGE.exists(), reason="the results are not there yet")

@@ -17,7 +17,7 @@ __all__ = ["Augment", "Changes"]
 
 # By how much an image is changed at most: moved, and a square patch cut out, as shares of its
 # height and width; its contrast and its brightness, as shares of what they are.
-MOVED, PATCH = 1 / 8, 3 / 8
+MOVED, PATCH = 1 / 14, 1 / 4
 CONTRAST, BRIGHTNESS = 0.4, 0.4
 # Share of a table's cells that come from another row.
 EXCHANGED = 0.2

@@ -49,8 +49,16 @@ METHOD_COLORS = {
     "ssc-believing": "#b5651d",
     "ssc-refined": "#1f9e89",
     "ssc-vat": "#9a5fc4",
+    "ssc-consistency": "#3c8f5a",
 }
-MARKERS = {"mmc-u2-b": "v", "mmc-u2": "^", "mmc-u2-c": "s", "llp-vat": "P", "ssc-vat": "D"}
+MARKERS = {
+    "mmc-u2-b": "v",
+    "mmc-u2": "^",
+    "mmc-u2-c": "s",
+    "llp-vat": "P",
+    "ssc-vat": "D",
+    "ssc-consistency": "*",
+}
 # Methods of the user's own, in the order in which they were registered.
 SPARE = (("#3f6f6f", "X"), ("#a8477f", "<"), ("#5f6b1f", ">"), ("#4b5fb0", "h"))
 for _row, (_color, _marker) in zip(filter(is_registered, METHODS), cycle(SPARE), strict=False):

@@ -207,9 +207,9 @@ def notes_of(summary: Summary) -> list[str]:
             continue
         notes.append(
             f"{method.name} trains two candidate networks for part of the run and keeps one: the "
-            "epochs given are those of the network that is kept. If it was trained with "
-            "adversarial perturbations (VAT), its logits are calibrated on held-out sets at the "
-            "end; curves show it before that."
+            "epochs given are those of the network that is kept. If it was trained with the "
+            "penalty, its logits are calibrated on held-out sets at the end; curves show it before "
+            "that."
         )
     if any("noticed_error" in run for run in runs):
         notes.append(_noticed(runs))

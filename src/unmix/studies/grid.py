@@ -183,7 +183,7 @@ STUDIES: dict[str, Study] = {
             "Comparison of methods",
             "five methods of the paper and ours, 10, 25 and 50 sets",
             "comparison",
-            (*_PAPER_METHODS, "ssc-vat"),
+            (*_PAPER_METHODS, "ssc-vat", "ssc-consistency"),
             _by_number(10, 25, 50),
         ),
         Study(
