@@ -90,7 +90,7 @@ def _relight(x: Tensor) -> Tensor:
     """Return images with another contrast and brightness each."""
     shape = (len(x), *[1] * (x.ndim - 1))
     contrast, brightness = torch.rand(2, len(x), device=x.device) * 2 - 1
-    middle = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True)
+    middle: Tensor = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True)
     gain = (1 + CONTRAST * contrast).view(shape)
     return middle * (1 + BRIGHTNESS * brightness.view(shape)) + gain * (x - middle)
 

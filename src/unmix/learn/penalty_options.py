@@ -7,7 +7,7 @@ labels. Nothing here runs.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 __all__ = ["Consistency", "Penalty", "Vat"]
 
@@ -34,7 +34,8 @@ class Penalty:
 
     def at(self, strength: float) -> Self:
         """Return the penalty with another strength."""
-        return replace(self, **{self.knob: strength})
+        changed: dict[str, Any] = {self.knob: strength}
+        return replace(self, **changed)
 
     def weight_at(self, done: float) -> float:
         """Return the weight when a share of the training is done."""
