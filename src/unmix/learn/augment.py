@@ -90,9 +90,10 @@ def _relight(x: Tensor) -> Tensor:
     """Return images with another contrast and brightness each."""
     shape = (len(x), *[1] * (x.ndim - 1))
     contrast, brightness = torch.rand(2, len(x), device=x.device) * 2 - 1
-    middle: Tensor = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True)
+    middle = x.mean(dim=tuple(range(1, x.ndim)), keepdim=True)
     gain = (1 + CONTRAST * contrast).view(shape)
-    return middle * (1 + BRIGHTNESS * brightness.view(shape)) + gain * (x - middle)
+    changed: Tensor = middle * (1 + BRIGHTNESS * brightness.view(shape)) + gain * (x - middle)
+    return changed
 
 
 def _cut_patches(x: Tensor) -> Tensor:
