@@ -155,6 +155,17 @@ def test_every_public_name_exists():
         unmix.nonsense
 
 
+def test_type_checkers_find_public_names_where_they_are():
+    told = {
+        (alias.asname, node.module)
+        for node in ast.walk(ast.parse(Path(unmix.__file__).read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+    assert told == set(unmix._PLACES.items())
+
+
 NAMES = {*METHODS, *MODELS, MODULE}
 TABLES = {"learn/methods.py", "learn/models.py"}  # where a name is looked up, nobody asks for it
 

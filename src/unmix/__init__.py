@@ -52,27 +52,7 @@ _PLACES = {
     "train": "unmix.learn.training",
 }
 
-__all__ = [
-    "METHODS",
-    "RECIPES",
-    "InputError",
-    "Priors",
-    "Transition",
-    "UnlabeledSets",
-    "UnmixClassifier",
-    "diagnose",
-    "draw_sets",
-    "evaluate",
-    "judge",
-    "prevalence",
-    "read_rates",
-    "register_dataset",
-    "register_method",
-    "register_module",
-    "ssc_cross_entropy",
-    "ssc_squared_error",
-    "train",
-]
+__all__ = [*_PLACES]
 __version__ = version("unmix")
 
 
