@@ -143,6 +143,14 @@ def diagnose(
     `class_rates.fit_class_rates` at the rates of a classifier that gets 80 % of each class right,
     and the variance of its accuracy over `sum_k target_k^2 0.8 0.2 / (n p_k)`, that of n labeled
     rows.
+
+    Examples
+    --------
+    >>> found = diagnose([0.2, 0.5, 0.8], [1000, 1000, 1000])
+    >>> round(found.worth_in_labels)
+    720
+    >>> [(finding.level, finding.subject) for finding in found.findings]
+    [('warning', 'number of sets'), ('ok', 'set priors')]
     """
     priors = np.asarray(set_priors, dtype=np.float64)
     sizes = np.asarray(set_sizes, dtype=np.float64)

@@ -311,6 +311,18 @@ def judge(
     labels : array, shape (n,), optional
     then_fitted_to : int
         Rows to which the model will be fitted again once it is judged; 0 if it stays as it is.
+
+    Examples
+    --------
+    >>> from unmix import UnmixClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> priors = {"north": 0.8, "south": 0.3, "east": 0.5, "west": 0.1}
+    >>> sets = np.repeat(list(priors), 500)
+    >>> sick = rng.random(2000) < [priors[s] for s in sets]
+    >>> rows = rng.normal(size=(2000, 1)) + 2.0 * sick[:, None]
+    >>> clf = UnmixClassifier(priors, model="linear", method="ssc", random_state=0)
+    >>> judge(clf.fit(rows[::2], sets[::2]), rows[1::2], sets[1::2]).method
+    'ssc'
     """
     held_out = X is not None and len(X) > 0
     logits = clf.logits_at(X, clf.learner_.base_prior) if held_out else None

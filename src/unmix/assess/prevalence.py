@@ -187,6 +187,15 @@ def prevalence(
     All else: the mean of the rows' probabilities, and quantiles of seeded draws of the fit, the
     effects of the sets (label shift: their shares) and the classes of the rows: see
     `unmix.core.share_draws`. Rows of a new set share one effect that nobody knows.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> sets = np.repeat([0, 1], 1000)
+    >>> positive = rng.random(2000) < np.array([0.2, 0.7])[sets]
+    >>> found = prevalence(rng.normal(4 * positive - 2, 2), sets, 2, 0.5)
+    >>> all(s.low < t < s.high for s, t in zip(found.sets, (0.2, 0.7), strict=True))
+    True
     """
     assumed = assumption_named(assumption)
     if not 0 < confidence < 1:

@@ -122,6 +122,13 @@ def ssc_squared_error(logits: Tensor, set_index: Tensor, transition: Transition)
     Returns
     -------
     Tensor, shape (n,)
+
+    Examples
+    --------
+    >>> import torch
+    >>> t = Transition([0.0, 1.0], target_prior=0.5)  # 2 sigma(-2)^2: the Brier score
+    >>> ssc_squared_error(torch.tensor([2.0]), torch.tensor([1]), t)
+    tensor([0.0284])
     """
     check_set_index(logits, set_index, transition)
     v, _, own, pooled, rho = _linear_forms(logits, set_index, transition)

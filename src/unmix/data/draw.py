@@ -50,6 +50,14 @@ def draw_sets(
         Draw the priors again until the largest and the smallest differ by this much.
     num_rows : int, optional
         Rows in all sets together; as many as the pool has if left out.
+
+    Examples
+    --------
+    >>> rows = np.arange(200.0)[:, None]
+    >>> labels = np.arange(200) % 2 == 0
+    >>> sets = draw_sets(rows, labels, num_sets=4, target_prior=0.5, seed=0)
+    >>> sets.set_sizes, sets.set_priors.as_given.round(2)
+    (array([50, 50, 50, 50]), array([0.85, 0.35, 0.68, 0.2 ]))
     """
     if num_sets < 2:
         raise InputError(f"at least 2 sets are needed; got {num_sets}")

@@ -60,6 +60,14 @@ class Priors:
     ------
     IdentifiabilityError
         There are fewer than two sets, or all have the same prior.
+
+    Examples
+    --------
+    >>> priors = Priors.of({"north": 0.2, "south": 0.7})
+    >>> priors.set_ids
+    ('north', 'south')
+    >>> priors.set_priors.as_given
+    array([0.2, 0.7])
     """
 
     set_ids: tuple[Hashable, ...]

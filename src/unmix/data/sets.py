@@ -48,6 +48,12 @@ class UnlabeledSets:
     known : KnownRows, optional
         Rows whose class the user lets training know. They lie in none of these sets, stay whichever
         rows and sets are taken, and are learned from as sets of one.
+
+    Examples
+    --------
+    >>> sets = UnlabeledSets(np.zeros((5, 2)), np.array([0, 0, 1, 1, 1]), [0.2, 0.7], 0.5)
+    >>> len(sets), sets.set_sizes
+    (5, array([2, 3]))
     """
 
     x: Array

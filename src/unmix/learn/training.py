@@ -147,6 +147,18 @@ def train(
     ------
     DivergenceError
         If the risk is not finite or grows without bound.
+
+    Examples
+    --------
+    >>> from unmix import METHODS, RECIPES, draw_sets
+    >>> rng = np.random.default_rng(0)
+    >>> positive = rng.random(1000) < 0.5
+    >>> rows = (rng.normal(size=(1000, 2)) + 3 * positive[:, None]).astype(np.float32)
+    >>> sets = draw_sets(rows, positive, num_sets=5, target_prior=0.5, seed=0)
+    >>> network = nn.Sequential(nn.Linear(2, 1), nn.Flatten(0))
+    >>> trained = train(network, sets, METHODS["ssc"], RECIPES["fast"], seed=0)
+    >>> len(trained.history)
+    15
     """
     run = TrainingRun(model, sets, method, recipe, TrainingOptions(**options))
     with run.randomness(), run.state.in_training():
