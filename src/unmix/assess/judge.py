@@ -176,7 +176,7 @@ def _evaluate(
     if isinstance(priors, GroupedPriors):
         return _evaluate_groupings(clf, at_base, set_index, priors, labels)
     used, base = priors.set_ids, clf.learner_.base_prior
-    logits = move_logits(at_base, base, clf.target_prior_)
+    logits = clf.lone_logits(at_base)
     errors = priors.standard_errors
     if errors is None and clf.prior_errors_ is not None:
         known_errors = dict(zip(clf.set_ids_, clf.prior_errors_, strict=True))
@@ -237,7 +237,8 @@ def _model_based(
     of_rows = shares_of_rows(set_index, priors.set_priors)
     # Rivals know the share of these rows, so that the model is told it too where it has a prior.
     average = of_rows.mean(axis=0)
-    moved = move_logits(logits, base, average) if assumption.at_target else logits
+    lone = clf.learner_.lone(logits)
+    moved = move_logits(lone, base, average) if assumption.at_target else lone
     return model_based(
         class_probabilities(moved, clf.learner_.tau),
         clf.probabilities_in_sets(logits, set_index, priors),
@@ -438,9 +439,8 @@ def _histograms(
     """Count the predicted probabilities of the classes, set by set; all sets have rows."""
     rows, set_index = row_copies(set_index)
     shown = largest_classes(clf.target_prior_, MOST_CLASSES)
-    at_target = move_logits(logits, clf.learner_.base_prior, clf.target_prior_)
     return class_histograms(
-        class_probabilities(at_target, clf.learner_.tau)[rows],
+        class_probabilities(clf.lone_logits(logits), clf.learner_.tau)[rows],
         set_index,
         priors.set_priors.matrix,
         [str(i) for i in priors.set_ids],

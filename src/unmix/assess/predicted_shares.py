@@ -79,6 +79,8 @@ def prevalence_of_logits(
         return _of_groupings(clf, logits, resampled, sets, **options)
     if sets is None and by is None:
         raise InputError("say what the shares are by: sets, by, or both")
+    if sets is None:  # of rows whose sets nobody names
+        logits, resampled = clf.learner_.lone(logits), _lone_fits(clf, resampled)
     groups = None if by is None else _groups(by)
     set_ids: list[Hashable] = ["all rows"]
     codes = np.zeros(len(logits), dtype=np.int64)
@@ -113,6 +115,19 @@ def prevalence_of_logits(
         by=(str(getattr(sets, "name", None) or "set"),) if groups is None else groups[2],
         **named,
     )
+
+
+def _lone_fits(clf: SetClassifier, resampled: Array) -> Array:
+    """Move resampled logits (R, n) or (R, n, K) as those of lone rows, all but a third.
+
+    How far rows inside a set are told apart is not known either: it may be as far as the model
+    would.
+    """
+    moved = resampled.copy()
+    for fit in range(len(resampled)):
+        if fit % 3:
+            moved[fit] = clf.learner_.lone(resampled[fit])
+    return moved
 
 
 def _of_groupings(

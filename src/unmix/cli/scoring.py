@@ -91,9 +91,10 @@ class Scoring:
             with about_rows(table, frame):
                 if known is None:
                     rows = features_of(clf, frame)
-                    logits = clf.decision_function(rows)
-                    drift.add(rows, logits, clf.target_prior_)
-                    probability = class_probabilities(logits, clf.learner_.tau)
+                    base = clf.learner_.base_prior
+                    logits = clf.logits_at(rows, base)
+                    drift.add(rows, logits, base)
+                    probability = class_probabilities(clf.lone_logits(logits), clf.learner_.tau)
                 else:
                     probability = known[done : done + len(frame)]
             own = frame[[]] if as_they_lie else frame[kept]

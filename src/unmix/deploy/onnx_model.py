@@ -65,7 +65,10 @@ def onnx_model(clf: SetClassifier) -> bytes:
     num_classes = len(clf.classes_)
     start = np.zeros((1,) if num_classes == 2 else (1, num_classes))
     shift = move_logits(start, clf.learner_.base_prior, clf.target_prior_)
-    logits = graph.add("Add", logits, shift.reshape(1, -1))
+    lone = clf.learner_.lone
+    if lone.length != 1:
+        logits = graph.add("Mul", logits, np.array([[lone.length]]))
+    logits = graph.add("Add", logits, (shift + lone.shift).reshape(1, -1))
     position, probabilities = _outputs(graph, logits, clf.learner_.tau, num_classes)
     classes = clf.classes_
     label = graph.add("Gather", classes, position)

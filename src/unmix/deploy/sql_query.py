@@ -132,7 +132,9 @@ def _logits(write: _Writer, clf: Any) -> list[str]:
     fit, encoder, classes = clf.learner_.fit, clf.encoder_, len(clf.classes_)
     start = np.zeros(1 if classes == 2 else (1, classes))
     shift = move_logits(start, clf.learner_.base_prior, clf.target_prior_).reshape(-1)
-    weights, bias = fit.weights.reshape(len(fit.weights), -1), fit.bias.reshape(-1) + shift
+    lone = clf.learner_.lone
+    weights = lone.length * fit.weights.reshape(len(fit.weights), -1)
+    bias = lone(fit.bias).reshape(-1) + shift
     found = []
     for k in range(len(bias)):
         terms = [_literal(float(bias[k]))]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from unmix.errors import InputError
-from unmix.learn.held_out_score import Scored, best_model, score_on_sets
+from unmix.learn.held_out_score import SEEN, Scored, best_model, score_on_sets
 from unmix.learn.hidden_sets import Gain, HeldOutShares
 from unmix.learn.methods import METHODS, method_named
 from unmix.learn.models import MODELS, Setup, model_row, refuse_method
@@ -45,6 +45,8 @@ class HeldOutSets:
     """Method -> its gain over the baseline."""
     shares: HeldOutShares | None = None
     """What the chosen setup predicted for the hidden sets."""
+    effect_seen: bool = False
+    """Whether these differ from what was predicted by more than their rows: a set effect."""
 
 
 def choose_setup(
@@ -125,7 +127,7 @@ def choice_of(found: Sequence[Scored]) -> tuple[Setup, HeldOutSets]:
     errors = {name: entry.share_error for name, entry in of_method.items()}
     errors[BASELINE] = best.baseline_error
     gains = {k: entry.gain for k, entry in of_method.items()}
-    return best.setup, HeldOutSets(errors, gains, best.shares)
+    return best.setup, HeldOutSets(errors, gains, best.shares, best.effect > SEEN)
 
 
 def _simplest(found: Sequence[Scored], best: Scored) -> Scored:

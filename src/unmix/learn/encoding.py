@@ -155,6 +155,18 @@ class TableEncoder:
         self.places, self.feature_names = _features(self.summaries)
 
     @property
+    def column_of_feature(self) -> npt.NDArray[np.int64]:
+        """The number of the column of each feature of `matrix`, (d,)."""
+        found = np.zeros(len(self.feature_names), dtype=np.int64)
+        for i, (summary, place) in enumerate(zip(self.summaries, self.places, strict=True)):
+            if place.value is not None:
+                words = len(summary.categories) if isinstance(summary, CategoryColumn) else 1
+                found[place.value : place.value + words] = i
+            if place.missing is not None:
+                found[place.missing] = i
+        return found
+
+    @property
     def needed(self) -> list[str]:
         """The columns that a table must have."""
         return [c.name for c in self.summaries if not isinstance(c, LeftOutColumn)]

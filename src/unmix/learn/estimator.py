@@ -35,6 +35,7 @@ from unmix.learn.methods import METHODS
 from unmix.learn.models import Learner, Setup, fit_learner, model_row
 from unmix.learn.recipes import check_hidden, hidden_for
 from unmix.learn.resampling import with_resamples
+from unmix.learn.slopes_inside import with_slopes_inside
 from unmix.learn.training_rows import (
     ImageEncoder,
     JudgedRows,
@@ -66,6 +67,8 @@ class SetClassifier(FittedClassifier):
     """What labels of a few rows say of the classifier, where there are any."""
     training_labels_: int = 0
     """Labeled rows that were learned from."""
+    _effect_seen: bool = False
+    """Whether held-out sets differ by more than their rows."""
 
     def __init__(
         self,
@@ -158,6 +161,7 @@ class SetClassifier(FittedClassifier):
             )
         self.leave_sets_out_, self.gains_ = held_out.errors, held_out.gains
         self.held_out_shares_ = held_out.shares
+        self._effect_seen = held_out.effect_seen
         self._warn_if_not_shown()
         self._learn(rows, setup)
         return rows, judged
@@ -215,6 +219,8 @@ class SetClassifier(FittedClassifier):
                     seed=setup.seed,
                     progress=progress,
                 )
+        if self._effect_seen or (before is not None and before.inside.columns):
+            self.learner_ = with_slopes_inside(rows, self.learner_)
         if rows.num_labels and not self.learner_.refined:  # what is known of whole sets
             self.learner_ = replace(self.learner_, set_priors=priors.set_priors)
         self.encoder_ = rows.encoder

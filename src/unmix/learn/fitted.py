@@ -96,9 +96,18 @@ class FittedClassifier:
         return self.in_class_order(grouped_priors(set_priors, list(sets.columns)))
 
     def decision_function(self, X: Any) -> Array:
-        """Return logits at the target prior: (n,) for two classes, else (n, K)."""
+        """Return logits of rows of unknown sets at the target prior: (n,), or (n, K) for K."""
         self._check_is_fitted()
-        return self.logits_at(X, self.target_prior_)
+        return self.lone_logits(self.learner_.logits(self._view(X)))
+
+    def lone_logits(self, logits: Array) -> Array:
+        """Return those of rows of unknown sets, from logits at the learner's base prior.
+
+        Where sets differ by more than their features, differences inside them are smaller than
+        the slopes say (`unmix.core.stand_ins`).
+        """
+        lone = self.learner_.lone(logits)
+        return move_logits(lone, self.learner_.base_prior, self.target_prior_)
 
     def logits_at(self, X: Any, prior: Array) -> Array:
         """Return logits at a class prior (K,): (n,) for two classes, else (n, K)."""
@@ -162,14 +171,15 @@ class FittedClassifier:
         0 where the gain over guessing is not shown: then a row gets the share of its set. Under
         label shift 1; else the share of the differences between sets that the features were shown
         to explain on held-out sets, since slopes learned from differences between sets need not
-        be those inside them. 1 where nothing was tested.
+        be those inside them, and no more than features say of each other (`learner_.inside`).
+        1 where nothing was tested.
         """
         gain = self.gains_.get(self.method_)
         if gain is None:
             return 1.0
         if not gain.shown or self.method_row_.assumption.set_posterior:
             return float(gain.shown)
-        return gain.explained(len(self.classes_))
+        return min(gain.explained(len(self.classes_)), self.learner_.inside.slope)
 
     def probabilities_in_sets(self, logits: Array, set_index: Array, priors: Priors) -> Array:
         """Return the probability of each class (n, K) of rows in sets with known shares.
@@ -248,7 +258,8 @@ class FittedClassifier:
         sample_weight : ignored
             Rows weigh the same; here for scikit-learn.
         """
-        logits = self.decision_function(X)
+        self._check_is_fitted()
+        logits = self.logits_at(X, self.target_prior_)
         if self.set_priors is None:
             from sklearn.utils.validation import column_or_1d
 

@@ -22,7 +22,7 @@ from unmix.learn.methods import METHODS
 from unmix.learn.models import Learner, Setup, fit_learner, model_row, move_logits
 from unmix.progress import Progress
 
-__all__ = ["LEAST_SETS", "Scored", "best_model", "score_hidden_sets", "score_on_sets"]
+__all__ = ["LEAST_SETS", "SEEN", "Scored", "best_model", "score_hidden_sets", "score_on_sets"]
 
 Array = np.ndarray[Any, Any]
 Views = Mapping[str, UnlabeledSets]
@@ -30,6 +30,8 @@ LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_TRIED = 4  # strengths, before a path may end
 CLEARLY_WORSE = -2.0  # z of the difference to the best, at which it may end before that
 SEEN = 1.92  # log-likelihood that a set effect must add: chance adds more in 1 of 20
+# That rules out counts before they are tried: what the error of the model adds is no set effect.
+CLEARLY_SEEN = 5.0
 HOPELESS = -1.0  # z of a line, below which its method is not tried with anything dearer
 MOST_NUMBERS = 2_000_000  # rows x columns to score by
 ENOUGH_SETS = 200  # to score by; more would only take longer
@@ -46,6 +48,8 @@ class Scored:
     """Root of the mean squared error of the predicted share, over sets by their rows."""
     by_chance: bool
     """Whether it was scored as one of sets that differ by chance alone, and they do."""
+    effect: float
+    """Log-likelihood that an effect of each set adds."""
     l2_free: bool
     """Whether the strength of its penalty was to be chosen."""
     baseline_error: float
@@ -142,6 +146,7 @@ def score_hidden_sets(
             gain,
             tried[k].share_error,
             tried[k].by_chance,
+            tried[k].effect,
             l2_free=setup.l2 is None,
             baseline_error=baseline_error,
             shares=_held_out_shares(hidden_sets, tried[k].predicted),
@@ -159,14 +164,14 @@ def _is_hopeless(setup: Setup, scored: Sequence[Scored]) -> bool:
 
     Trees are not, by a method whose line predicts held-out sets worse than guessing by more than a
     standard error: it is then the assumption that fails. Counts are not where label shift fails in
-    this way and sets have effects of their own, for they want one or the other.
+    this way and sets clearly have effects of their own, for they want one or the other.
     """
     method = METHODS[setup.method]
     failed = {entry.setup.method for entry in scored if entry.gain.z < HOPELESS}
     if setup.method in failed:
         return True
     effects = any(
-        not entry.by_chance and not METHODS[entry.setup.method].assumption.set_posterior
+        entry.effect > CLEARLY_SEEN and not METHODS[entry.setup.method].assumption.set_posterior
         for entry in scored
     )
     alike = (METHODS[name] for name in failed)
@@ -212,6 +217,8 @@ class _Tried(NamedTuple):
     tau: float
     by_chance: bool
     """Whether sets differ from each other no more than their rows do: no set effect is seen."""
+    effect: float
+    """Log-likelihood that a set effect adds."""
     share_error: float
     predicted: Array
     """Shares of the hidden sets with standard errors, fold by fold (2, m, K)."""
@@ -271,9 +278,9 @@ def _tried(
     """Return the density of the stated shares, and whether the sets have effects of their own."""
     density, tau = _density(residuals, folds)
     without, _ = _density(residuals, folds, 0.0)
-    effect = float(np.nansum(density - without)) > SEEN
-    by_chance = rule is SET_EFFECTS.residuals and not effect
-    return _Tried(density, tau, by_chance, share_error, predicted)
+    effect = float(np.nansum(density - without))
+    by_chance = rule is SET_EFFECTS.residuals and effect <= SEEN
+    return _Tried(density, tau, by_chance, effect, share_error, predicted)
 
 
 def _held_out_shares(folds: Sequence[HiddenSets], predicted: Array) -> HeldOutShares:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from unmix.core.class_shares import ClassShares, check_errors
 from unmix.core.set_risks import SetEffectRisk
+from unmix.core.stand_ins import NO_STAND_INS, UNMOVED, LogitMove, StandIns
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.data.wording import nearest
@@ -166,6 +167,10 @@ class Learner:
     """Standard deviation of the set effect, if the method knows one."""
     noticed_error: float = 0.0
     """How far off rows held out said that the stated priors are; 0 if nobody asked."""
+    inside: StandIns = NO_STAND_INS
+    """How long slopes are inside sets, by what features say of each other."""
+    lone: LogitMove = UNMOVED
+    """From the logits of rows of named sets to those of rows whose set nobody names."""
 
     def logits(self, x: Array) -> Array:
         """Return logits, (n,) or (n, K), at the base prior."""

@@ -37,7 +37,14 @@ from unmix.learn.hidden_sets import Gain, HeldOutShares
 from unmix.learn.methods import method_named
 from unmix.learn.models import MODELS, Form, Learner, Model, Setup, model_row, saved_row
 from unmix.learn.recipes import check_hidden
-from unmix.learn.saved_state import check_state, grouping_of, image_shape, numbers, shares_of
+from unmix.learn.saved_state import (
+    check_state,
+    grouping_of,
+    image_shape,
+    inside_of,
+    numbers,
+    shares_of,
+)
 from unmix.learn.training_rows import ImageEncoder
 from unmix.learn.training_summary import TrainingSummary
 
@@ -240,6 +247,8 @@ def _describe(clf: SetClassifier) -> dict[str, Any]:
         "refined": learner.refined,
         "noticed_error": learner.noticed_error,
         "tau": learner.tau,
+        "inside": {"slope": learner.inside.slope, "columns": learner.inside.columns},
+        "lone": {"length": learner.lone.length, "shift": np.ravel(learner.lone.shift).tolist()},
         "prior_errors": None if clf.prior_errors_ is None else clf.prior_errors_.tolist(),
         "set_sizes": clf.set_sizes_.tolist(),
         "target_prior": clf.target_prior_.tolist(),
@@ -371,7 +380,10 @@ def _rebuild(
     # Folders of 0.1 do not say, and refined whenever there were errors to refine by.
     told = state.get("refined", errors is not None and method.refines)
     tau, noticed = float(state.get("tau", 0.0)), float(state.get("noticed_error", 0.0))
-    clf.learner_ = Learner(setup, fit, base, refined, state["history"], bool(told), tau, noticed)
+    inside, lone = inside_of(state, len(classes))
+    clf.learner_ = Learner(
+        setup, fit, base, refined, state["history"], bool(told), tau, noticed, inside, lone
+    )
     clf.refined_, clf.noticed_error_ = clf.learner_.refined, clf.learner_.noticed_error
     clf.fitted_again_ = state.get("fitted_again", False)
     clf.sampled_rows_ = state.get("sampled_rows", 0)

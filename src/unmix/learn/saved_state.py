@@ -13,10 +13,19 @@ from typing import Any
 import numpy as np
 
 from unmix.core.class_shares import ClassShares, check_errors, check_prior
+from unmix.core.stand_ins import NO_STAND_INS, UNMOVED, LogitMove, StandIns
 from unmix.learn.methods import method_named
 from unmix.learn.models import saved_row
 
-__all__ = ["check_state", "finite_arrays", "grouping_of", "image_shape", "numbers", "shares_of"]
+__all__ = [
+    "check_state",
+    "finite_arrays",
+    "grouping_of",
+    "image_shape",
+    "inside_of",
+    "numbers",
+    "shares_of",
+]
 
 Array = np.ndarray[Any, Any]
 State = dict[str, Any]
@@ -46,6 +55,7 @@ def check_state(state: Any) -> None:
     sizes = numbers(state, "set_sizes", (sets,))
     if ((sizes < 0) | (sizes > MOST_ROWS)).any():
         raise ValueError("set_sizes are no numbers of rows")
+    inside_of(state, classes)
     names = state.get("groupings", [])
     grouping_of(state.get("grouping_of_sets", []), names, sets)
     if (given := state.get("given_priors")) is not None:
@@ -69,6 +79,22 @@ def shares_of(state: State, name: str, num_sets: int, num_classes: int) -> Class
     values = np.array(state[name], dtype=np.float64)
     shape = (num_sets,) if values.ndim == 1 and num_classes == 2 else (num_sets, num_classes)
     return ClassShares(numbers(state, name, shape), source=name)
+
+
+def inside_of(state: State, num_classes: int) -> tuple[StandIns, LogitMove]:
+    """Return how slopes inside sets are, and what that does to lone rows; old folders say none."""
+    inside, lone = state.get("inside"), state.get("lone")
+    if inside is None or lone is None:
+        return NO_STAND_INS, UNMOVED
+    length = float(numbers(lone, "length", ()))
+    shift = np.array(lone["shift"], dtype=np.float64)
+    slope, columns = float(numbers(inside, "slope", ())), inside["columns"]
+    fits = shift.shape == (1,) or (num_classes > 2 and shift.shape == (num_classes,))
+    if not (0 <= slope <= 1 and length >= 0 and _is_count(columns) and fits):
+        raise ValueError("inside and lone are not what they may be")
+    if not np.isfinite(shift).all():
+        raise ValueError("shift holds a number that is not finite")
+    return StandIns(slope, columns), LogitMove(length, shift if len(shift) > 1 else float(shift[0]))
 
 
 def grouping_of(of_sets: Any, names: list[str], num_sets: int) -> Array | None:
