@@ -43,7 +43,8 @@ def main(folder):
 
     print("\nshares of new occupations    predicted   published later")
     published = _read(folder / "hidden/new_rates.csv").set_index("occupation")["share"]
-    predicted = new.groupby("occupation")["probability"].mean()
+    shares = clf.prevalence(_features(new), new["occupation"]).sets
+    predicted = {entry.set_id: entry.share for entry in shares}
     for name, share in published.sort_values(ascending=False).items():
         print(f"{name:28} {predicted[name]:9.3f} {share:17.3f}")
 

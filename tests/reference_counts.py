@@ -137,3 +137,31 @@ def tempered(z, trust):
     mean = sum(sigmoid(value) for value in z) / len(z)
     flat = [trust * value for value in z]
     return [value + offset(flat, mean) for value in flat]
+
+
+def stand_in_slope(means, inside, owner, told, strength):
+    """Slope inside sets by regression of each feature on other columns, one by one (lists)."""
+    m, d = means.shape
+    centred = means - means.mean(axis=0)
+    variance = np.mean([np.mean(centred[:, k] ** 2) for k in range(d)])
+    by_column = {}
+    for k in range(d):
+        if not told[k]:
+            continue
+        others = [i for i in range(d) if owner[i] != owner[k]]
+        x, y = centred[:, others], centred[:, k]
+        b = np.linalg.solve(x.T @ x / m + strength * variance * np.eye(len(others)), x.T @ y / m)
+        guess = inside[:, others] @ b
+        by_column.setdefault(owner[k], []).append(np.sum(guess * inside[:, k]) / np.sum(guess**2))
+    found = [np.mean(values) for values in by_column.values()]
+    return (1 + np.sum(found)) / (1 + len(found))
+
+
+def lone_rows(z, sets, slope):
+    """Length for lone rows: the share of variance between sets, and `slope` of what is inside."""
+    groups = [z[sets == j] for j in np.unique(sets)]
+    n, m = len(z), len(groups)
+    between = sum(len(g) * (g.mean() - z.mean()) ** 2 for g in groups)
+    inside = sum(np.sum((g - g.mean()) ** 2) for g in groups)
+    share = (between - (m - 1) * inside / (n - m)) / (between + inside)
+    return share + (1 - share) * slope

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from unmix.assess.diagnose import Diagnosis
 from unmix.assess.evaluate import Evaluation
 from unmix.core.assumptions import Assumption
+from unmix.core.stand_ins import StandIns
 from unmix.data.wording import listed
 from unmix.learn.choose import hides_sets
 from unmix.learn.estimator import SetClassifier
@@ -55,7 +56,7 @@ def summarise(
         f"A {clf.model_} model was trained with method {clf.method_} on {sample}"
         f"{diagnosis.num_rows:,} rows in {diagnosis.num_sets:,} sets; the effective number of "
         f"labels is about {diagnosis.worth_in_labels:,.0f}.",
-        f"It assumes that {assumption.shared}.",
+        f"It assumes that {assumption.shared}.{_inside(clf.learner_.inside)}",
         _no_gain(clf, diagnosis.num_sets)
         if gain is None
         else _gain(gain) + _by_class(clf.classes_.tolist(), class_gains),
@@ -81,6 +82,16 @@ def _gain(gain: Gain) -> str:
     if gain.shown:
         return found
     return f"{found} These sets cannot answer the question: do not use this model."
+
+
+def _inside(inside: StandIns) -> str:
+    """Say how long slopes are taken to be inside sets, nothing if they are as learned."""
+    if not inside.columns:
+        return ""
+    return (
+        f" Inside a set its slopes are taken {inside.slope:.2f} times as long as between sets, as "
+        f"those of {inside.columns} columns on each other are."
+    )
 
 
 def _by_class(classes: Sequence[object], gains: Sequence[Gain]) -> str:
