@@ -30,7 +30,7 @@ __all__ = ["HIDDEN", "METHOD", "fit_party_network"]
 
 METHOD = "ssc"
 HIDDEN: Hidden = (2, 128)
-ROUNDS, RATE, DECAY = 200, 3e-3, 0.1
+ROUNDS, RATE, DECAY = 100, 3e-3, 0.1
 CHECKED_EVERY = 5  # rounds
 
 

@@ -89,6 +89,8 @@ class WhatLeaves:
             f"least {self.party.least_rows} rows: of the loss, and of its gradient by "
             f"{listed(self.features, 5)} and the bias; at weights of 0 {_numbers(found)}."
         )
+        if noise is None:
+            yield "If the model is a network: of the gradient by each of its weights instead."
         if noise is not None:
             yield (
                 f"These sums have noise: at most {noise.answers} are told, and together they keep "
