@@ -100,7 +100,7 @@ def parties(digits, seed):
 
 def main():
     """Train in one place and by parties, from several starts."""
-    options, runs = open_runs("federated_network", rows=5_500, components=64, seeds=3)
+    options, runs = open_runs("federated_network", rows=2_000, components=64, seeds=3)
     rows, seeds = (100, 1) if options.quick else (options.rows, options.seeds)
     digits = Digits.draw(rows, options.components)
     about = {"rows": rows * len(SHARES), "components": options.components}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import build_checks
+import build_federated
 import build_llp_adult
 import build_reliability
 from unmix.assess.model_based import HOW_FAR_OFF
@@ -173,3 +174,27 @@ def test_how_far_off_model_based_numbers_are_is_what_was_measured():
     mean, most = sum(off) / len(off), max(off)
     assert f"On {len(off)} real tables" in HOW_FAR_OFF
     assert f"by {mean:.2f} on average and by {most:.2f} at most" in HOW_FAR_OFF
+
+
+def test_the_page_of_parties_is_made_of_what_was_measured():
+    page = build_federated.PAGE.read_text()
+    assert build_federated.render_page(page) == page, "run python docs/build_federated.py"
+    found = json.loads((build_federated.RESULTS / "federated_rounds.json").read_text())
+    assert found["apart"] < 1e-8
+    ours = found["ways"]["unmix"]["close_from"]
+    others = [way["close_from"] for name, way in found["ways"].items() if name != "unmix"]
+    assert all(other is None or ours < other for other in others)
+    section = build_federated.rounds_section(found | {"apart": 2e-3})
+    assert "at most 2e-03" in section
+    assert section not in page
+
+
+def test_a_network_of_parties_is_close_from_the_round_after_which_it_is_never_far():
+    runs = [
+        {"way": "parties", "seed": 0, "rows": 9, "auc": 0.97, "error": 0.1, "rounds": 7}
+        | {"bytes": 2e6, "path": [0.97, 0.9, 0.966, 0.99]},
+        {"way": "one place", "seed": 0, "rows": 9, "auc": 0.971, "error": 0.09},
+    ]
+    section = build_federated.networks_section(runs)
+    assert "at most 0.0010 below" in section
+    assert "from round 3 on" in section

@@ -294,16 +294,6 @@ class Spoiling(PartiesHere):
         return came
 
 
-@pytest.mark.parametrize("what", MISBEHAVIOUR)
-def test_a_party_that_misbehaves_ends_the_fit_and_is_named(what):
-    kind, spoil, words = MISBEHAVIOUR[what]
-    transport = Spoiling(hospitals()[0], kind, spoil)
-    with pytest.raises(InputError, match=words) as found:
-        fit_together(Conversation(transport), method="ssc", l2=1e-3, resamples=0)
-    assert "party 'hospital 1'" in str(found.value)
-    assert "\n" not in str(found.value)
-
-
 def test_two_parties_of_one_name_are_refused():
     parties, _ = hospitals()
     parties[2].name = "hospital 1"
