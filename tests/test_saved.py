@@ -165,7 +165,7 @@ def test_a_folder_without_the_arguments_of_later_versions_loads_with_their_defau
 
 
 @pytest.mark.parametrize("model", ["linear", "boosting", "mlp"])
-def test_the_golden_folder_of_this_version_still_loads(model):
+def test_the_golden_folders_of_version_0_1_load_and_predict_the_same(model):
     # It was written before hidden layers could be chosen, and does not say which it has.
     clf = UnmixClassifier.load(GOLDEN / model)
     expected = json.loads((GOLDEN / f"{model}.json").read_text())
