@@ -24,6 +24,9 @@ __all__ = ["UnlabeledSets", "held_out_rows"]
 
 Array = np.ndarray[Any, Any]
 
+# Times the share to choose: among so many rows each set nearly always has those to choose.
+WORTH_A_LOOK = 4
+
 
 @dataclass(frozen=True, eq=False)
 class UnlabeledSets:
@@ -213,10 +216,7 @@ def held_out_rows(
         return np.isin(first[number], out)
     if set_index.ndim == 2:
         set_index = np.unique(set_index[:, 0], return_inverse=True)[1]
-    sizes = np.bincount(set_index)
-    order = np.argsort(set_index + rng.random(len(set_index)), kind="stable")
-    rank = np.empty(len(set_index), dtype=np.int64)  # place of a row inside its set
-    rank[order] = np.arange(len(set_index)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    sizes, place = np.bincount(set_index), rng.random(len(set_index))
     # Rounded at random, otherwise small sets would never be held out.
     wanted = np.floor(share * sizes + rng.random(len(sizes)))
     # No set loses all rows, unless that would leave next to nothing: sets of one row each.
@@ -225,7 +225,24 @@ def held_out_rows(
         wanted = sparing
     if wanted.max() < 1:
         wanted[sizes.argmax()] = 1
-    return np.asarray(rank < wanted[set_index])
+    return _first_of_sets(set_index, place, wanted, WORTH_A_LOOK * share)
+
+
+def _first_of_sets(set_index: Array, place: Array, wanted: Array, among: float) -> Array:
+    """Return which rows have the least places (n,) of their set, as many as wanted (m,).
+
+    To sort all rows takes long: they are mostly those with a place below `among`.
+    """
+    some = np.flatnonzero(place < among) if among < 1 else np.arange(len(place))
+    index = set_index[some]
+    sizes = np.bincount(index, minlength=len(wanted))
+    if among < 1 and (sizes < wanted).any():
+        return _first_of_sets(set_index, place, wanted, 1.0)
+    order = np.argsort(index + place[some], kind="stable")
+    rank = np.arange(len(some)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    out = np.zeros(len(place), dtype=bool)
+    out[some[order]] = rank < wanted[index[order]]
+    return out
 
 
 def _check_share(share: float) -> None:

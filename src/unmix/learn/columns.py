@@ -49,8 +49,8 @@ FloatArray = npt.NDArray[np.float64]
 MAX_CATEGORIES = 30
 MOST_WORDS = 100_000  # of a text column that comes in blocks; beyond, the rarest are forgotten
 BLOCK_ROWS = 65_536  # of numbers that are looked at at a time
-# What is copied of columns that lie row by row: a few columns, and of these some rows at a time.
-APART_NUMBERS, APART_BLOCK = 2_000_000, 32_768
+# What is copied at a time of columns that lie row by row.
+APART_COLUMNS, APART_ROWS, APART_NUMBERS = 8, 1_024, 2_000_000
 LARGEST = 1e150  # the square of a larger number overflows
 # A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
 FLAT = 1e-12
@@ -318,26 +318,30 @@ def column_numbers(series: pd.Series[Any], name: str) -> FloatArray:
     return values
 
 
-def columns_apart(frame: pd.DataFrame) -> Iterator[pd.Series[Any]]:
-    """Go through the columns; numbers that lie row by row are copied a few columns at a time.
+def columns_apart(frame: pd.DataFrame) -> Iterator[tuple[int, pd.Series[Any]]]:
+    """Go through the columns with their places.
 
-    To go through one of them would read all the others from memory too.
+    Of numbers that lie row by row some rows come at a time, and are copied to where they lie column
+    by column: to go through one column would read all the others from memory too. They are there
+    until the next is asked for.
     """
     first = frame.iloc[:, 0].to_numpy()
-    if first.dtype != np.float64 or first.strides == (first.itemsize,):
-        yield from (series for _, series in frame.items())
+    together = first.dtype == np.float64 and first.strides != (first.itemsize,)
+    if not (together and (frame.dtypes == np.float64).all()):
+        yield from enumerate(series for _, series in frame.items())
         return
-    step = max(8, min(64, APART_NUMBERS // len(frame)))
-    for start in range(0, frame.shape[1], step):
-        some = frame.iloc[:, start : start + step]
-        if (some.dtypes == np.float64).all():
-            values = some.to_numpy()
-            apart = np.empty(values.shape[::-1])
-            for row in range(0, len(values), APART_BLOCK // step):
-                rows = slice(row, row + APART_BLOCK // step)
-                apart[:, rows] = values[rows].T
-            some = pd.DataFrame(apart.T, some.index, some.columns, copy=False)
-        yield from (series for _, series in some.items())
+    values, size = frame.to_numpy(), min(BLOCK_ROWS, len(frame))
+    step = max(APART_COLUMNS, APART_NUMBERS // size)
+    apart = np.empty((min(step, values.shape[1]), size))
+    for row in range(0, len(values), size):
+        for column in range(0, values.shape[1], step):
+            block = values[row : row + size, column : column + step]
+            here, index = apart[: block.shape[1], : len(block)], frame.index[row : row + size]
+            for some in range(0, len(block), APART_ROWS):
+                rows = slice(some, some + APART_ROWS)
+                here[:, rows] = block[rows].T
+            for place, numbers in enumerate(here, column):
+                yield place, pd.Series(numbers, index, copy=False)
 
 
 def in_range(values: FloatArray) -> bool:

@@ -76,8 +76,9 @@ class TableSummary:
         repeated = [name for name, found in places.items() if len(found) > 1]
         if repeated:
             raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
-        for name, series in zip(places, columns_apart(table), strict=True):
-            self._seen.setdefault(name, SeenColumn(name)).add(series)
+        seen = [self._seen.setdefault(name, SeenColumn(name)) for name in places]
+        for place, series in columns_apart(table):
+            seen[place].add(series)
         words = [name for name, column in self._seen.items() if column.words]
         if words and not isinstance(frame, pd.DataFrame):
             raise InputError(f"column {words[0]!r} of the array holds text; give a DataFrame")

@@ -215,7 +215,7 @@ class TrainingRows:
         columns = self.set_index[:, None] if self.set_index.ndim == 1 else self.set_index
         names = [*names, *[None] * (columns.shape[1] - len(names))]  # rows may know their sets
         for name, column in zip(names, columns.T, strict=True):
-            refuse_set_feature(self.x, name, np.unique(column, return_inverse=True)[1])
+            refuse_set_feature(self.x, name, pd.factorize(column)[0])
 
     def able(self, model: Any, method: str) -> Any:
         """Return the model to choose from; refuse what rows that are asked for sums cannot teach.

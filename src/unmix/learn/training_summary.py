@@ -20,6 +20,7 @@ from unmix.learn.columns import (
     Column,
     EmptyColumn,
     LeftOutColumn,
+    NumberColumn,
     category_codes,
     column_numbers,
     columns_apart,
@@ -97,10 +98,12 @@ class TrainingSummary:
         kept = np.unique(np.linspace(0, len(x) - 1, most).astype(np.intp))
         columns = []
         if table:
-            chosen = columns_apart(encoder.chosen(x))
-            for column, series in zip(encoder.summaries, chosen, strict=True):
+            frame = encoder.chosen(x)
+            ends = _ends(frame, encoder.summaries)
+            for place, series in columns_apart(frame.iloc[kept]):  # so few come all at once
+                column = encoder.summaries[place]
                 if not isinstance(column, EmptyColumn | LeftOutColumn):
-                    columns.append(_of_column(series, column, kept))
+                    columns.append(_of_column(series, column, *ends[place]))
         odds = class_log_odds(logits_of(kept))
         scores = [_of_numbers(name, odds[:, k]) for k, name in enumerate(score_names(classes)[:-1])]
         return cls(tuple(columns), tuple(scores))
@@ -152,16 +155,25 @@ def cells_of_numbers(values: Array, edges: Sequence[float] | Array) -> Array:
     return np.where(np.isnan(values), len(edges) + 1, cells)
 
 
-def _of_column(series: pd.Series[Any], column: Column, kept: Array) -> Distribution:
-    """Count a column of training; of numbers the smallest and the largest of all rows are kept."""
+def _ends(frame: pd.DataFrame, columns: Sequence[Column]) -> Array:
+    """Return the smallest and the largest number of each column, (d, 2); NaN for the others."""
+    ends = np.full((len(columns), 2), np.nan)
+    for place, series in columns_apart(frame):
+        if isinstance(columns[place], NumberColumn):
+            values = column_numbers(series, columns[place].name)
+            low, high = ends[place]
+            ends[place] = np.fmin.reduce(values, initial=low), np.fmax.reduce(values, initial=high)
+    return ends
+
+
+def _of_column(series: pd.Series[Any], column: Column, low: float, high: float) -> Distribution:
+    """Count a column in some of the rows; of numbers the ends of all rows are kept."""
     if isinstance(column, CategoryColumn):
-        cells = cells_of_column(series.iloc[kept], column, ())
+        cells = cells_of_column(series, column, ())
         counts = np.bincount(cells, minlength=len(column.categories) + 2)
         return Distribution(column.name, (), tuple(counts.tolist()))
-    values = column_numbers(series, column.name)
-    found = _of_numbers(column.name, values[kept])
-    # Of those there are: a column without any would be of another kind.
-    return replace(found, low=float(np.fmin.reduce(values)), high=float(np.fmax.reduce(values)))
+    found = _of_numbers(column.name, column_numbers(series, column.name))
+    return replace(found, low=float(low), high=float(high))
 
 
 def _of_numbers(name: str, values: Array) -> Distribution:
