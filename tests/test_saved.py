@@ -1,6 +1,8 @@
 import copy
 import functools
 import json
+import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +40,28 @@ def test_a_model_comes_back_with_the_same_predictions(tmp_path, model):
     assert back.target_prior_.tolist() == clf.target_prior_.tolist()
     assert back.leave_sets_out_ == clf.leave_sets_out_
     assert back.retarget(0.5).predict_proba(x).shape == (len(x), 2)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="folders are exchanged on Linux")
+def test_a_model_that_is_replaced_while_it_is_read_is_one_or_the_other(tmp_path):
+    clf, _ = fitted()
+    models = [copy.copy(clf).retarget(share) for share in (0.2, 0.4)]
+    models[0].save(tmp_path / "model")
+    done = threading.Event()
+
+    def replace():
+        for number in range(16):
+            models[number % 2].save(tmp_path / "model", overwrite=True)
+        done.set()
+
+    writer = threading.Thread(target=replace)
+    writer.start()
+    found = []
+    while not done.is_set():
+        back = UnmixClassifier.load(tmp_path / "model")
+        found.append(round(float(back.target_prior_[1]), 6))
+    writer.join()
+    assert set(found) == {0.2, 0.4}
 
 
 def test_k_classes_and_labels_come_back(tmp_path):

@@ -56,6 +56,7 @@ __all__ = ["FORMAT_VERSION", "load_model", "refuse_other_folder", "save_model", 
 FORMAT, FORMAT_VERSION = "unmix model", 1
 MANIFEST, CARD = "manifest.json", "README.md"
 MANIFEST_BYTES = 2**16
+MOST_REPLACED = 20  # times that a folder is read again since another took its name
 # What a fit writes beside a model, for people; it is never read back.
 BESIDE = ("report.html", CARD)
 # Larger files are refused unread: a million sets take about 100 MB of JSON.
@@ -209,6 +210,28 @@ def _read_manifest(folder: Path) -> dict[str, tuple[int, str]]:
 
 
 def _checked_contents(folder: Path) -> dict[str, bytes]:
+    """Return the files of a model, of one moment, after sizes and digests were found right."""
+    for _ in range(MOST_REPLACED):
+        before = _identity(folder)
+        try:
+            return _contents(folder)
+        except InputError:
+            if _identity(folder) == before:
+                raise
+            # It was replaced meanwhile, and its files are of two models.
+    return _contents(folder)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Return what tells a folder from the one that takes its name."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
     """Return the files of a model after their sizes and digests were found right."""
     if not (folder / MANIFEST).is_file():
         raise InputError(f"{folder} holds no model: there is no {MANIFEST} in it")
