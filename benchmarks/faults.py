@@ -2,12 +2,15 @@
 
 python benchmarks/faults.py                      all parts, some 50 minutes on two busy cores
 python benchmarks/faults.py --part kills --number 20
+python benchmarks/faults.py --part kills --which predict --number 80      one command alone;
+    with --add --seed 1 to what was counted before, so that it can be run in pieces
 python benchmarks/faults.py --part disks         as root, for file systems of a few megabytes
 python benchmarks/faults.py --part load          100 million rows and a million sets
+.venv-federated/bin/python benchmarks/faults.py --part parties            needs Flower
 
 Results of parts that are not run stay as they are in the file. Each command runs in a process of
 its own, forked from this one, which has imported everything: so that a kill hits the work and not
-the imports. Only files are looked at.
+the imports. Only files are looked at. All of it runs by a copy of the code as it was at the start.
 """
 
 import contextlib
@@ -24,6 +27,7 @@ import time
 import traceback
 from collections import Counter
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import lightgbm  # noqa: F401  (imported once, before processes are forked)
@@ -38,34 +42,67 @@ import unmix.cli
 import unmix.report.page
 
 SETS = {"a": 0.2, "b": 0.5, "c": 0.8, "d": 0.35}
-FIT = ["fit", "rows.parquet", "--sets", "region", "--priors", "rates.csv", "--model", "linear"]
-FIT += ["--method", "ssc"]
+LINEAR = ["fit", "rows.parquet", "--sets", "region", "--priors", "rates.csv", "--model", "linear"]
+LINEAR += ["--method", "ssc", "--drop", "decade"]
+FIT = [*LINEAR, "--drop", "known"]
 STUDY = ["reproduce", "comparison", "--datasets", "digits", "--methods", "ssc,mmc-u2-c"]
-STUDY += ["--seeds", "0", "--epochs", "8", "--workers", "1", "--num-sets", "10"]
+STUDY += ["--seeds", "0", "--epochs", "5", "--workers", "1", "--num-sets", "10"]
 PREDICT = ["predict", "old", "many.parquet", "--overwrite"]
+TWO = ["fit", "rows.parquet", "--sets", "region", "--sets", "decade", "--priors", "rates.csv"]
+TWO += ["--priors", "decades.csv", "--model", "linear", "--drop", "known"]
+LABELS = [*LINEAR, "--labels", "known", "--labels-for", "training"]
+FOLDER = ["fit", "parts", "--sets", "region", "--priors", "rates.csv", "--engine", "local"]
+TRY = ["federated", "try", "north", "south", "--rows", "rows.parquet", "--sets", "region"]
+TRY += ["--priors", "rates.csv", "--l2", "1e-3", "-o", "model", "--overwrite"]
 # Command, what it writes, and what its result is judged by.
 COMMANDS = {
     "fit": ([*FIT, "-o", "model", "--in-memory", "--overwrite"], "model"),
     "streamed fit": ([*FIT, "-o", "model", "--stream", "--overwrite"], "model"),
     "predict": ([*PREDICT, "-o", "scores.csv"], "scores.csv"),
     "reproduce": ([*STUDY, "--store", "runs", "--export", "runs.jsonl"], "runs.jsonl"),
+    "fit with labels": ([*LABELS, "-o", "model", "--overwrite"], "model"),
+    "fit to two groupings": ([*TWO, "-o", "model", "--overwrite"], "model"),
+    "fit to a folder": ([*FOLDER, "-o", "model", "--overwrite"], "model"),
+    "predict a folder": (
+        ["predict", "old", "parts", "--engine", "local", "-o", "scored", "--overwrite"],
+        "scored",
+    ),
+    "export": (["export", "old", "--sql", "-o", "model.sql", "--overwrite"], "model.sql"),
+    "federated try": (TRY, "model"),
 }
-SHARE_OF_KILLS = {"fit": 0.3, "streamed fit": 0.2, "predict": 0.35, "reproduce": 0.15}
+SHARE_OF_KILLS = {"fit": 0.2, "streamed fit": 0.2, "predict": 0.3, "reproduce": 0.15}
+LATER = 0.04  # each of those that came later
 KILLS_IN_A_ROW = 4
 
 
-def prepare(folder, rows=40_000, many=200_000):
+def prepare(folder, rows=12_000, many=100_000):
     """Write a table, rates and an older model into a folder."""
     rng = np.random.default_rng(0)
     region = rng.choice(list(SETS), rows)
     sick = rng.random(rows) < np.array([SETS[name] for name in region])
     frame = pd.DataFrame({f"x{i}": rng.normal(sick * (0.5 + 0.1 * i)) for i in range(6)})
     frame["colour"] = np.where(rng.random(rows) < 0.3 + 0.4 * sick, "warm", "cold")
-    frame.assign(region=region).to_parquet(folder / "rows.parquet", row_group_size=20_000)
+    decade = np.where(rng.random(rows) < 0.3 + 0.3 * sick, "late", "early")
+    known = pd.array(np.where(np.arange(rows) % 400 == 0, sick, 0), dtype="Int64")
+    known[np.arange(rows) % 400 != 0] = pd.NA
+    whole = frame.assign(region=region, decade=decade, known=known)
+    whole.to_parquet(folder / "rows.parquet", row_group_size=4_000)
+    shares = pd.Series(sick, dtype=float).groupby(decade).mean().rename("share")
+    shares.rename_axis("decade").round(3).to_csv(folder / "decades.csv")
+    (folder / "parts").mkdir()
+    for number in range(4):
+        part = whole.drop(columns=["decade", "known"]).iloc[number::4]
+        part.to_parquet(folder / "parts" / f"part-{number}.parquet", index=False)
     copies = -(-many // rows)
     pd.concat([frame] * copies).iloc[:many].to_parquet(folder / "many.parquet")
     rates = "".join(f"{name},{share}\n" for name, share in SETS.items())
     (folder / "rates.csv").write_text("region,share\n" + rates)
+    for party, own in {"north": ("a", "b"), "south": ("c", "d")}.items():
+        (folder / party).mkdir()
+        table = frame.assign(region=region)[np.isin(region, own)]
+        table.to_parquet(folder / party / "rows.parquet")
+        told = "".join(f"{name},{SETS[name]}\n" for name in own)
+        (folder / party / "rates.csv").write_text("region,share\n" + told)
     finish([*FIT, "-o", "old"], folder)
 
 
@@ -134,7 +171,10 @@ def result_of(path):
     """Return what must be the same: the bytes of a file or of a model, without its times."""
     if path.suffix == ".jsonl":
         return [without_times(json.loads(line)) for line in path.read_text().splitlines()]
-    files = [path] if path.is_file() else [path / "model.json", path / "weights.safetensors"]
+    files = [path]
+    if path.is_dir():
+        # The card is for people and the report tells how long it took.
+        files = sorted(p for p in path.iterdir() if p.suffix not in (".md", ".html"))
     return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
 
 
@@ -152,20 +192,24 @@ def names_in(folder):
     return [name for name in found if not name.endswith(("-shm", "-wal"))]
 
 
-def kills(number, seed=0):
+def kills(number, seed=0, only=""):
     """Kill each command at random moments; let it end after a few kills and compare."""
-    moments, counts = random.Random(seed), {}
+    counts = {}
     with tempfile.TemporaryDirectory() as name:
         whole = Path(name, "whole")
         whole.mkdir()
         prepare(whole)
         for which, (command, output) in COMMANDS.items():
+            if only not in ("", which):
+                continue
+            moments = random.Random(f"{which} {seed}")
+            share = 1.0 if only else SHARE_OF_KILLS.get(which, LATER)
             folder = Path(name, which.replace(" ", "-"))
             shutil.copytree(whole, folder)
             seconds = finish(command, folder)
             expected, names = result_of(folder / output), names_in(folder)
             counts[which] = Counter(kills=0, ends=0, same=0, clean=0)
-            for _ in range(max(1, round(number * SHARE_OF_KILLS[which] / KILLS_IN_A_ROW))):
+            for _ in range(max(1, round(number * share / KILLS_IN_A_ROW))):
                 remove(folder / output)
                 remove(folder / "runs")
                 killed = kill_often(command, folder, seconds, moments)
@@ -204,6 +248,74 @@ def remove(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+# Parties ----------------------------------------------------------------------------------------
+
+ADDRESS = "127.0.0.1:39217"
+SERVE = ["serve", "--parties", "2", "--listen", ADDRESS, "--l2", "1e-3", "--wait", "60"]
+SERVE += ["--timeout", "20", "-o", "model", "--overwrite"]
+JOIN = ["join", "rows.parquet", "--sets", "region", "--priors", "rates.csv", "--server", ADDRESS]
+JOIN += ["--timeout", "20", "-o", "copy", "--overwrite"]
+
+
+def start_parties(folder):
+    """Start a server and two parties, each a process of its own (Flower does not bear a fork)."""
+    started = []
+    for place, words in ((".", [*SERVE, "--give-model"]), ("north", JOIN), ("south", JOIN)):
+        name = [] if place == "." else ["--name", place]
+        command = [sys.executable, "-m", "unmix.cli", "federated", *words, *name]
+        log = open(folder / f"{place.strip('.')}.log", "w+b")  # noqa: SIM115  (closed by `ended`)
+        started.append((subprocess.Popen(command, cwd=folder / place, stderr=log), log))
+    return started
+
+
+def ended(process, log):
+    """Wait for the end of a process; return its exit code and what it said."""
+    process.wait()
+    with log:
+        log.seek(0)
+        return process.returncode, log.read().decode(errors="replace")
+
+
+def parties(number, seed=0):
+    """Kill a server or a party at a random moment; then let all of them fit once more."""
+    moments, counts = random.Random(seed), Counter(kills=0, told=0, same=0, clean=0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+
+        def whole_run():
+            began = time.monotonic()
+            for process, log in start_parties(folder):
+                code, words = ended(process, log)
+                if code:
+                    raise RuntimeError(f"exit code {code}: {words}")
+            return time.monotonic() - began
+
+        seconds = whole_run()
+        results = [folder / "model", folder / "north" / "copy"]
+        expected, names = list(map(result_of, results)), names_in(folder)
+        for turn in range(number):
+            for path in results:
+                remove(path)
+            started = start_parties(folder)
+            time.sleep(moments.uniform(0.3, 1.0) * seconds)
+            victim = started[turn % 3][0]
+            counts["kills"] += victim.poll() is None
+            victim.kill()
+            others = [ended(*one) for one in started]
+            del others[turn % 3]
+            bad = [(code, words) for code, words in others if code not in (0, 2)]
+            counts["told"] += not bad
+            for code, words in bad:
+                print(f"turn {turn}: {code}: {words[-600:]}", flush=True)
+            whole_run()
+            counts["same"] += list(map(result_of, results)) == expected
+            left = set(names_in(folder)) - set(names)
+            counts["clean"] += not left
+            print(f"turn {turn}: {dict(counts)} {sorted(left)}", flush=True)
+    return dict(counts)
 
 
 # Full disks ---------------------------------------------------------------------------------------
@@ -341,22 +453,24 @@ def write_many(path, rows, sets=None, block=1_000_000):
     writer.close()
 
 
-def load(number, seed=0):
+def load(number, seed=0, only=""):
     """Score many rows, and evaluate with many sets: seconds and peak memory as they grow."""
-    found = {"predict": [], "evaluate": []}
+    found = {name: [] for name in ("predict", "evaluate") if only in ("", name)}
     with tempfile.TemporaryDirectory(dir=os.environ.get("UNMIX_LARGE_FILES")) as name:
         os.chdir(name)
         write_many("fit.parquet", 40_000, sets=4)
         Path("rates.csv").write_text("region,share\n0,.2\n1,.5\n2,.8\n3,.4\n")
         options = ["--model", "linear", "--method", "ssc", "-o", "model"]
         run_command("fit", "fit.parquet", "--sets", "region", "--priors", "rates.csv", *options)
-        for rows in (number // 100, number // 10, number):
+        for rows in (number // 100, number // 10, number) if "predict" in found else ():
             write_many("rows.parquet", rows)
             usage = run_command("predict", "model", "rows.parquet", "-o", "scores.parquet")
             found["predict"].append({"rows": rows} | rounded(usage))
             print(found["predict"][-1], flush=True)
             remove(Path("scores.parquet"))
-        for sets in (number // 10_000, number // 1000, number // 100):
+        for sets in (
+            (number // 10_000, number // 1000, number // 100) if "evaluate" in found else ()
+        ):
             write_many("rows.parquet", 2 * sets, sets=sets)
             shares = np.random.default_rng(2).uniform(0.1, 0.9, sets).round(3)
             pd.DataFrame({"region": np.arange(sets), "share": shares}).to_csv("m.csv", index=False)
@@ -374,7 +488,8 @@ def rounded(usage):
 
 
 # What was tried by hand and by kind, and is a case of its own in the tests.
-CASES = "foreign_models files saved cli_mistakes outputs stopped properties streaming store fetch"
+CASES = "foreign_models hostile_files hostile_python files saved cli_mistakes outputs stopped "
+CASES += "properties streaming store runner fetch"
 
 
 def cases(number=0, seed=0):
@@ -388,21 +503,47 @@ def cases(number=0, seed=0):
     return counts
 
 
+FROZEN = "UNMIX_FAULTS_CODE"
+
+
+def run_frozen():
+    """Run this again by a copy of the code: a change meanwhile would look like another result."""
+    source = Path(unmix.__file__).parent
+    with tempfile.TemporaryDirectory() as name:
+        shutil.copytree(source, Path(name, "unmix"), ignore=shutil.ignore_patterns("__pycache__"))
+        environment = os.environ | {FROZEN: name, "PYTHONPATH": name}
+        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment).returncode)
+
+
 PARTS = {"kills": (kills, 208), "disks": (disks, 22), "together": (together, 64)}
+PARTS |= {"parties": (parties, 9)}
 PARTS |= {"load": (load, 100_000_000), "cases": (cases, 1)}
 
 
+def added(before, now):
+    """Return the sums of two counts."""
+    return {name: before.get(name, 0) + count for name, count in now.items()}
+
+
 def main():
+    if FROZEN not in os.environ:
+        return run_frozen()
     torch.set_num_threads(1)
-    options = parse_options("faults", part="", number=0, seed=0)
+    options = parse_options("faults", part="", which="", add=False, number=0, seed=0)
     path, known = options.output, {}
     if path and path.exists():
         known = json.loads(path.read_text())
-    quick = {"kills": 8, "disks": 2, "together": 8, "load": 100_000, "cases": 1}
+    quick = {"kills": 8, "disks": 2, "parties": 1, "together": 8, "load": 100_000, "cases": 1}
     for name, (part, number) in PARTS.items():
-        if options.part in ("", name):
+        if options.part in ("", name) and (name != "parties" or find_spec("flwr")):
             number = options.number or (quick[name] if options.quick else number)
-            known[name] = part(number, options.seed)
+            if options.which:
+                found, before = part(number, options.seed, options.which), known.get(name, {})
+                if options.add:
+                    found = {k: added(before.get(k, {}), v) for k, v in found.items()}
+                known[name] = before | found
+            else:
+                known[name] = part(number, options.seed)
             write_results(options, {k: v for k, v in known.items() if k != "machine"})
     print(json.dumps({k: v for k, v in known.items() if k != "machine"}))
 

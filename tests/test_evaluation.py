@@ -447,3 +447,19 @@ def test_labeled_metrics_of_three_classes():
     assert found.accuracy == pytest.approx(0.2 + 0.3 + 0.5 / 3)
     assert found.auc is None
     assert labeled.test_error(logits, labels) == pytest.approx(2 / 6)
+
+
+def test_the_curve_of_many_sets_takes_memory_for_its_sets_only():
+    sets = 20_000
+    rng = np.random.default_rng(0)
+    index = np.repeat(np.arange(sets), 2)
+    shares = rng.uniform(0.1, 0.9, sets)
+    positive = rng.random(2 * sets) < shares[index]
+    logits = rng.normal(2.0 * positive - 1)
+    matrix = np.stack([1 - shares, shares], axis=1)
+    tracemalloc.start()
+    area, _ = estimate_roc(logits, index, np.full(sets, 2.0), matrix, None, 0.95)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert area.low < 0.921 < area.high  # two normal distributions, two deviations apart
+    assert peak < 500 * sets  # bytes; a curve of 101 points for each set took 3,000

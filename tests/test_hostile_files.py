@@ -159,6 +159,7 @@ def test_a_pipe_called_a_workbook_is_not_waited_for():
         ((*DIAGNOSE[:-1], " "), "the name of a file or a folder is empty"),
         (("predict", "", "rows.csv", "-o", "s.csv"), "the name of a file or a folder is empty"),
         (("predict", "m", "rows.csv", "-o", ""), "the name of a file or a folder is empty"),
+        (("diagnose", "/", *DIAGNOSE[2:]), "/ is a whole disk; name the folder with the tables"),
         (("diagnose", "loop.csv", *DIAGNOSE[2:]), "a link that leads back to itself"),
         (("diagnose", "http://x.org/a.csv", *DIAGNOSE[2:]), "download the file and name the copy"),
         (("predict", "m", "rows.csv", "-o", "s.csv", "--share", "x"), "--share is about the table"),

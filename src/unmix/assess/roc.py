@@ -161,11 +161,14 @@ def _curve(
     reach = np.clip(GRID, 0.01, 0.05)
     before, after = np.maximum(GRID - reach, 0), np.minimum(GRID + reach, 1)
     slope = (np.interp(after, GRID, height) - np.interp(before, GRID, height)) / (after - before)
-    negatives, positives = GRID[:, None], height[:, None]
-    rates = set_priors[:, 0] * negatives + set_priors[:, 1] * positives  # (grid, m)
-    spread = rates * (1 - rates) / sizes + (positives - negatives) ** 2 * share_errors
-    weights = combination[1] - slope[:, None] * combination[0]
-    half = ndtri((1 + confidence) / 2) * np.sqrt(np.sum(weights**2 * spread, axis=1))
+    variance = np.empty(len(GRID))
+    for i, (negatives, positives) in enumerate(zip(GRID, height, strict=True)):
+        # Point by point: there may be a million sets.
+        rates = set_priors[:, 0] * negatives + set_priors[:, 1] * positives  # (m,)
+        spread = rates * (1 - rates) / sizes + (positives - negatives) ** 2 * share_errors
+        weights = combination[1] - slope[i] * combination[0]
+        variance[i] = np.sum(weights**2 * spread)
+    half = ndtri((1 + confidence) / 2) * np.sqrt(variance)
     return Roc(
         fpr=tuple(GRID.tolist()),
         tpr=tuple(height.tolist()),

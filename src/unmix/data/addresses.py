@@ -89,6 +89,8 @@ def find_files(given: Sequence[str | os.PathLike[str]]) -> list[FoundFile]:
         if is_remote(path):
             found += _remote_files(path)
         elif os.path.isdir(path):
+            if os.path.dirname(os.path.realpath(path)) == os.path.realpath(path):
+                raise InputError(f"{path} is a whole disk; name the folder with the tables.")
             found += _in_folder(path, _walk(path))
         elif any(sign in path for sign in "*?[") and not os.path.exists(path):
             hits = sorted(hit for hit in glob.glob(path, recursive=True) if not os.path.isdir(hit))
