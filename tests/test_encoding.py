@@ -485,6 +485,23 @@ def test_names_and_numbers_of_rows_are_left_out():
     assert not TableEncoder.fit(np.arange(160.0).reshape(80, 2)).left_out
 
 
+@pytest.mark.parametrize("form", ["${:,}", "{}%", "{} €", "{:,}.50"])
+def test_numbers_written_as_text_are_refused_by_name(form):
+    frame = long(income=[form.format(1000 + 7 * i) for i in range(80)])
+    with pytest.raises(InputError, match=r"column 'income' holds numbers"):
+        TableEncoder.fit(frame)
+    codes = long(code=[f"{i:03}" for i in range(80)], sku=[f"{i}-{i + 1}" for i in range(80)])
+    assert set(TableEncoder.fit(codes).left_out) == {"code", "sku"}
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y", "%m/%d/%Y", "%d %B %Y", "%Y/%m/%d", "%d-%b-%y"])
+@pytest.mark.parametrize("days", [80, 7])
+def test_dates_that_may_be_meant_in_several_ways_are_left_out(form, days):
+    dates = pd.Series(pd.date_range("2024-01-01", periods=80)).dt.strftime(form)
+    encoder = TableEncoder.fit(long(visit=[dates[i % days] for i in range(80)]))
+    assert "dates such as" in encoder.left_out["visit"]
+
+
 @pytest.mark.parametrize("odd", [".", "35%", "n.d.", "?"])
 def test_text_that_is_nearly_numbers_is_refused_by_name(odd):
     frame = long(income=[str(1000 + 7 * i) for i in range(78)] + [odd] * 2)

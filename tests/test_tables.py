@@ -455,10 +455,21 @@ def test_a_quote_that_is_never_closed_is_named(csv_file):
     assert "quote" in message
 
 
-def test_a_semicolon_file_with_decimal_commas_says_what_to_write(csv_file):
-    message = error_of(read_rows, csv_file("region;x\na;0,35\nb;1\nc;NA\n"), set_column="region")
+def test_a_semicolon_file_with_decimal_commas_holds_numbers(csv_file):
+    path = csv_file("region;x;y\na;0,35;1\nb;1;2,5\nc;NA;-,5\n")
+    rows = read_rows(path, set_column="region")
+    assert rows["x"].tolist()[:2] == [0.35, 1.0]
+    assert np.isnan(rows["x"][2])
+    assert rows["y"].tolist() == [1, 2.5, -0.5]
+    types = {"x": "float64", "y": "float64"}
+    again = pd.concat(scan_rows(path, set_column="region", dtypes=types, batch_rows=2))
+    pd.testing.assert_frame_equal(again, rows[again.columns], check_index_type=False)
+
+
+@pytest.mark.parametrize("cell", ["1.234,5", "1,234,567"])
+def test_decimal_commas_beside_points_are_asked_about(csv_file, cell):
+    message = error_of(read_rows, csv_file(f"region;x\na;0,35\nb;{cell}\n"), set_column="region")
     assert "column 'x'" in message
-    assert "'0,35'" in message
     assert "0.35" in message
 
 

@@ -24,7 +24,15 @@ import pyarrow.compute as pc
 
 from unmix.errors import InputError
 
-__all__ = ["MISSING", "ColumnKind", "arrow_type", "days_of", "first_unreadable", "parse_text"]
+__all__ = [
+    "MISSING",
+    "ColumnKind",
+    "arrow_type",
+    "days_of",
+    "first_unreadable",
+    "parse_text",
+    "with_points",
+]
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NULL", "null", "None")
 
@@ -45,6 +53,7 @@ class ColumnKind:
         self._missing = False
         self._comma_numbers_only = True
         self._comma_number: str | None = None
+        self._points = self._thousands = False
 
     def see(self, text: Any) -> None:
         """Take one block into account: a string array."""
@@ -60,6 +69,8 @@ class ColumnKind:
         if self._type == pa.string():
             numbers = pc.match_substring_regex(values, _COMMA_NUMBER)
             self._comma_numbers_only &= pc.all(numbers).as_py()
+            self._thousands |= pc.any(pc.match_substring_regex(values, ",.*,")).as_py()
+            self._points |= pc.any(pc.match_substring(values, ".")).as_py()
             with_comma = values.filter(pc.match_substring(values, ","))
             if self._comma_number is None and len(with_comma):
                 self._comma_number = with_comma[0].as_py()
@@ -75,6 +86,16 @@ class ColumnKind:
     def decimal_comma(self) -> str | None:
         """Return a cell such as ``0,35`` if it is only such commas that make the column text."""
         return self._comma_number if self._comma_numbers_only else None
+
+    @property
+    def decimal_commas_only(self) -> bool:
+        """Whether all numbers have a decimal comma or none, and no points: ``0,35`` and ``12``."""
+        return self.decimal_comma() is not None and not self._points and not self._thousands
+
+
+def with_points(text: Any) -> Any:
+    """Return text cells with a decimal point for each comma."""
+    return pc.replace_substring(text, ",", ".")
 
 
 def parse_text(text: Any, type_: Any) -> Any:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from unmix.data.addresses import opened_binary, opened_text, suffixes
-from unmix.data.column_types import ColumnKind, first_unreadable, parse_text
+from unmix.data.column_types import ColumnKind, first_unreadable, parse_text, with_points
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.files import explained_os_errors
@@ -88,13 +88,16 @@ class CsvTable:
                 kind.see(block[name])
         if not rows:
             raise InputError(f"{self.path} has columns but no rows.")
+        types = {name: kind.type() for name, kind in kinds.items()}
         for name, kind in kinds.items():
-            if kind.decimal_comma() is not None:
+            if self.delimiter == ";" and kind.decimal_commas_only:  # as half of Europe writes
+                types[name] = pa.float64()
+            elif kind.decimal_comma() is not None:
                 raise InputError(
                     f"column {name!r} of {self.path} has numbers with a comma, such as "
                     f"{kind.decimal_comma()!r}; {_DECIMAL_CURE}."
                 )
-        return {name: kind.type() for name, kind in kinds.items()}
+        return types
 
     def batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
         """
@@ -110,7 +113,7 @@ class CsvTable:
             arrays = []
             for name, type_ in types.items():
                 try:
-                    arrays.append(parse_text(block[name], type_))
+                    arrays.append(self._parsed(block[name], type_))
                 except pa.ArrowInvalid:
                     position = first_unreadable(block[name], type_)
                     raise InputError(
@@ -120,6 +123,15 @@ class CsvTable:
                     ) from None
             row += block.num_rows
             yield pa.RecordBatch.from_arrays(arrays, names=list(types))
+
+    def _parsed(self, text: Any, type_: Any) -> Any:
+        """Return cells as a type; decimal commas are numbers where semicolons separate values."""
+        try:
+            return parse_text(text, type_)
+        except pa.ArrowInvalid:
+            if self.delimiter != ";" or not pa.types.is_floating(type_):
+                raise
+            return parse_text(with_points(text), type_)
 
     def where(self, row: int) -> str:
         """Return ``line 17``, where row ``row`` (from 0) starts. Reads the file up to there."""

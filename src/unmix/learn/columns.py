@@ -59,6 +59,13 @@ MOST_GAPS = 2.0  # how far numbers of rows may be apart, on average
 NEARLY = 0.1  # of the rows may be words in a column that holds numbers
 # How pandas names the index of a frame that was saved with it, in CSV and in Parquet.
 _INDEX = re.compile(r"^(Unnamed: 0(\.\d+)?|__index_level_\d+__)$")
+# Dates that may be meant in several ways, or are in words: they are not guessed at.
+_DATE = re.compile(
+    r"^\s*(\d{1,2}[./-]\d{1,2}[./-](\d{4}|\d\d)|\d{4}[./]\d{1,2}[./]\d{1,2}"
+    r"|\d{1,2}[ -][A-Za-z]{3,9}\.?[ -]\d{2,4}|[A-Za-z]{3,9}\.? \d{1,2},? \d{4})(\s+\d.*)?$"
+)
+# $1,200 and 43%: numbers with a sign, and with commas
+_SIGNED_NUMBER = re.compile(r"^[-+]?[$€£¥]?\s?[-+]?\d[\d.,']*\s?[$€£¥%]?$")
 UNKNOWN, MISSING = -2.0, -1.0  # codes of categories; those of known ones count from 0
 
 
@@ -159,6 +166,11 @@ class SeenColumn:
         """Say why the column only names or numbers the rows; empty if it does not."""
         if _INDEX.match(self.name):
             return "is the index of a saved frame"
+        if self._dates:
+            return (
+                f"it holds dates such as {next(iter(self.words))!r}, which may be meant in "
+                "several ways; write them as 2026-12-24"
+            )
         rows = sum(self.words.values()) if self.words else self.count
         if rows < LEAST_NAMED:
             return ""
@@ -167,6 +179,11 @@ class SeenColumn:
         # Some rows may be held out, so that a few numbers are missing in between.
         counts = self.rising and self.high - self.low + 1 <= MOST_GAPS * self.count
         return "numbers the rows" if counts and not self.missing else ""
+
+    @property
+    def _dates(self) -> bool:
+        """Whether all words are dates, written as they may be meant in several ways."""
+        return bool(self.words) and not self.declared and all(map(_DATE.match, self.words))
 
     def summary(self) -> Column:
         """Return what has to be remembered.
@@ -239,21 +256,31 @@ class SeenColumn:
 
     def _refuse_near_numbers(self) -> None:
         """Refuse text that holds numbers but for a few words, or with percent signs."""
-        if self.declared or len(self.words) <= MAX_CATEGORIES:
+        if self.declared or len(self.words) <= MAX_CATEGORIES or self._dates:
             return
         # 007 is a code.
         odd = [word for word in self.words if not _is_quantity(word)]
         rows, strange = sum(self.words.values()), sum(self.words[word] for word in odd)
-        if strange > NEARLY * rows and not all(word.rstrip().endswith("%") for word in odd):
-            return
         if not odd:
             return
         example = max(odd, key=lambda word: self.words[word])
-        raise InputError(
-            f"column {self.name!r} holds numbers, but for {strange:,} of {rows:,} rows with text "
-            f"such as {example!r}; make these empty cells or numbers, or leave the column out "
-            f"(--drop {self.name})"
-        )
+        or_drop = f"or leave the column out (--drop {_shell_word(self.name)})"
+        of_all = strange > NEARLY * rows
+        if of_all and all(map(_SIGNED_NUMBER.match, odd)) and any(re.search(r"\D", w) for w in odd):
+            raise InputError(
+                f"column {self.name!r} holds numbers written as text, such as {example!r}; write "
+                f"them plainly, as 1200.5, {or_drop}"
+            )
+        if not of_all or all(word.rstrip().endswith("%") for word in odd):
+            raise InputError(
+                f"column {self.name!r} holds numbers, but for {strange:,} of {rows:,} rows with "
+                f"text such as {example!r}; make these empty cells or numbers, {or_drop}"
+            )
+
+
+def _shell_word(name: str) -> str:
+    """Return a name as a shell takes it."""
+    return name if re.fullmatch(r"[\w.-]+", name) else f'"{name}"'
 
 
 def _is_quantity(word: str) -> bool:

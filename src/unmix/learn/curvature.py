@@ -173,7 +173,7 @@ class Curvature:
 
         def mapped(vector: FloatArray, transposed: bool) -> FloatArray:
             by_class = vector.reshape(factors.shape[1], -1).T[:, :, None]  # (K, d + 1, 1)
-            maps = factors.mT if transposed else factors
+            maps = np.swapaxes(factors, 1, 2) if transposed else factors
             return np.asarray(np.matmul(maps, by_class)[:, :, 0].T.ravel())
 
         return mapped
@@ -190,4 +190,4 @@ class Curvature:
             lower = np.linalg.cholesky(self._sums + ridge + least)
         except np.linalg.LinAlgError:
             return None
-        return np.asarray(np.linalg.inv(lower).mT)
+        return np.asarray(np.swapaxes(np.linalg.inv(lower), 1, 2))
