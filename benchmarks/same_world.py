@@ -1,6 +1,6 @@
 """The test error of `UnmixClassifier` on drawn sets of a benchmark beside that of `unmix train`.
 
-    python benchmarks/same_world.py [--dataset mnist] [--methods ssc,ssc-vat] [--seed 0]
+    python benchmarks/same_world.py [--methods ssc,ssc-vat] [--seed 0] [--scale 0.3 --epochs 6]
 
 The same ten sets, seed and length; labels only count the errors at the end. The classifier gets the
 rows, the sets and their shares, and nothing else; it keeps the epoch that held-out rows choose, of
@@ -13,14 +13,15 @@ from unmix import UnmixClassifier
 from unmix.data.benchmark_files import load_benchmark
 from unmix.learn.methods import METHODS
 from unmix.learn.network_models import HELD_OUT_IMAGES
+from unmix.learn.recipes import RECIPES
 from unmix.studies.cell import Cell, draw_cell, run_cell
 
 
-def both(dataset, method, seed):
+def both(dataset, method, seed, scale, epochs):
     """Return the test errors of the study's run and of the classifier, in percent."""
     benchmark = load_benchmark(dataset)
-    length = METHODS[method].longer or 15
-    cell = Cell(dataset, method, seed=seed, epochs=length, held_out=HELD_OUT_IMAGES)
+    options = {"seed": seed, "scale": scale, "epochs": epochs, "held_out": HELD_OUT_IMAGES}
+    cell = Cell(dataset, method, **options)
     studied = run_cell(cell)
     sets = draw_cell(cell, benchmark)
     clf = UnmixClassifier(
@@ -28,12 +29,12 @@ def both(dataset, method, seed):
         target_prior=benchmark.target_prior,
         model="mlp",
         method=method,
+        epochs=epochs,
         random_state=seed,
         hide_sets=False,
     ).fit(sets.x, sets.set_index)
     found = float((clf.predict(benchmark.x_test) != benchmark.y_test).mean())
     return {
-        "epochs": length,
         "study": round(100 * studied["test_error"], 2),
         "study, epoch chosen": round(100 * studied["selected_test_error"], 2),
         "classifier": round(100 * found, 2),
@@ -42,9 +43,12 @@ def both(dataset, method, seed):
 
 def main():
     """Run the methods asked for."""
-    options, runs = open_runs("same_world", dataset="mnist", methods="ssc,ssc-vat", seed=0)
+    names = {"dataset": "mnist", "methods": "ssc,ssc-vat", "seed": 0, "scale": 1.0, "epochs": 0}
+    options, runs = open_runs("same_world", **names)
     for method in options.methods.split(","):
-        runs.once(both, dataset=options.dataset, method=method, seed=options.seed)
+        epochs = options.epochs or METHODS[method].longer or RECIPES["fast"].epochs
+        key = {"dataset": options.dataset, "method": method, "seed": options.seed}
+        runs.once(both, **key, scale=options.scale, epochs=epochs)
 
 
 if __name__ == "__main__":
