@@ -1,6 +1,7 @@
 """What a server or a party could try that is not honest: what is refused, and what is only said."""
 
 import random
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -163,6 +164,42 @@ def test_a_seal_is_made_by_the_code_and_for_these_bytes():
     assert unsealed("their code", data) == (b"a question", False)
     assert not unsealed("our code", data[:-1])[1]
     assert not unsealed("our code", b"")[1]
+
+
+def test_numbers_of_a_few_rows_are_not_told_and_count_as_missing():
+    parties, _ = hospitals()
+    party = parties[0]
+    party.frame["lab"] = np.nan
+    party.frame.loc[party.frame.index[:7], "lab"] = 123.25
+    told = {column.name: column for column in party.shared_columns(party.frame)}["lab"]
+    assert told.kind == "empty"
+    assert (told.count, told.mean) == (0, 0.0)
+    sets = sets_of(parties)
+    names = sets.asked.agreement.encoder.feature_names
+    x = party._rows.x
+    assert not x[:, names.index("lab")].any()
+    assert x[:, names.index("lab is missing")].all()
+    assert parties[1]._rows.x[:, names.index("lab")].any()
+
+
+def test_what_is_wrong_with_a_row_is_told_to_its_owner_alone():
+    parties, _ = hospitals()
+    party = parties[0]
+    party.frame.loc[party.frame.index[5], "age"] = 7.5e299
+    odd = {"kind": "number", "name": "unit", "mean": 0.0, "deviation": 1.0, "missing": False}
+    told = Message("table", 0, party.name, {"held_out": 0.0, "seed": 0})
+    asked = Message("encoder", 1, party.name, {"encoder": {"version": 1, "columns": [odd]}})
+    for question, words in ((told, r"7\.5e\+299 in row 5"), (asked, "'day'|'acute'")):
+        if question is asked:
+            party = agreed()
+        reply = reply_of(party, question)
+        assert reply.kind == REFUSAL
+        assert reply.text["reason"] == "it cannot answer; its owner is told why"
+        assert re.search(words, party.trouble)
+    parties, _ = hospitals()
+    parties[2].frame = parties[2].frame.assign(age=pd.Timestamp("2026-01-01").time())
+    with pytest.raises(InputError, match=r"party 'hospital 2': column 'age' holds values of type"):
+        sets_of(parties)  # who tries it owns them all
 
 
 LIES = {

@@ -127,7 +127,7 @@ def test_a_party_asks_whether_weights_are_those_of_a_network():
         asked = Message("sums", 3, party.name, text | {"hidden": hidden, "slopes": True}, arrays)
         reply = Message.from_bytes(party.reply(asked.to_bytes()))
         assert reply.kind == REFUSAL
-        assert "weights" in reply.text["reason"] or "hidden must be" in reply.text["reason"]
+        assert "weights" in party.trouble or "hidden must be" in party.trouble
 
 
 def test_the_command_trains_a_network(short, tmp_path, monkeypatch):

@@ -77,6 +77,8 @@ def join(
         raise InputError(lost) from None
     if ended is None:
         raise InputError(lost)
+    if party.trouble:
+        raise InputError(party.trouble)
     if ended.text.get("reason"):
         raise InputError(f"the fit was ended: {str(ended.text['reason'])[:1000]}")
 

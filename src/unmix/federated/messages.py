@@ -20,7 +20,7 @@ from safetensors.numpy import save as save_arrays
 
 from unmix.errors import InputError
 
-__all__ = ["REFUSAL", "Message", "check_party_name"]
+__all__ = ["REFUSAL", "Message", "RefusedError", "check_party_name"]
 
 Array = npt.NDArray[Any]
 
@@ -28,6 +28,13 @@ HEAD = "head"  # the array that holds everything else, as JSON
 LONGEST_NAME = 64
 REFUSAL = "refusal"
 """The kind of a reply in which a party says why it does not answer."""
+
+
+class RefusedError(InputError):
+    """A question that a party does not answer, for a reason that all may know.
+
+    What else goes wrong may name a row or a word, and is told to the owner alone.
+    """
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from unmix.errors import InputError
 from unmix.federated.party import Party
 
 __all__ = ["PartiesHere"]
@@ -28,4 +29,9 @@ class PartiesHere:
     def exchange(self, outgoing: Mapping[str, bytes], timeout: float) -> list[tuple[str, bytes]]:
         """Let each party that is asked reply, one after the other."""
         asked = [party for party in self._each if party.name in outgoing]
-        return [(party.name, party.reply(outgoing[party.name])) for party in asked]
+        replies = []
+        for party in asked:
+            replies.append((party.name, party.reply(outgoing[party.name])))
+            if party.trouble:  # who tries it owns all parties
+                raise InputError(f"party {party.name!r}: {party.trouble}")
+        return replies

@@ -22,7 +22,7 @@ from unmix.data.priors import Priors
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.wording import quoted
 from unmix.errors import InputError
-from unmix.federated.messages import Message, check_party_name
+from unmix.federated.messages import Message, RefusedError, check_party_name
 from unmix.federated.score_cells import cell_counts_of_sets
 from unmix.federated.shared_columns import SharedColumn
 from unmix.federated.sum_noise import SumNoise
@@ -86,11 +86,13 @@ class Party:
     noise: SumNoise | None = None
     model: dict[str, bytes] = field(default_factory=dict)
     """The files of the fitted model, once the server has sent them."""
+    trouble: str = ""
+    """Why the last question was not answered, for the owner; nothing if it was."""
     _use: npt.NDArray[np.int64] | None = None
     """What each row is for, by its place in `USES`."""
     _rows: UnlabeledSets | None = None
-    _words: dict[str, set[str]] = field(default_factory=dict)
-    """The words of each column that were told."""
+    _told: dict[str, SharedColumn] = field(default_factory=dict)
+    """The columns, as they were told."""
     _counted: bool = False
     """Whether scores were told."""
     _drawn: tuple[tuple[str, tuple[int, ...]], UnlabeledSets] | None = None
@@ -123,23 +125,26 @@ class Party:
     def reply(self, data: bytes) -> bytes:
         """Return the reply to the bytes of a question; a refusal if there is something wrong."""
         asked = Message("", -1, self.name)
+        self.trouble = ""
         try:
             asked = Message.from_bytes(data)
             if asked.party != self.name:
-                raise InputError(f"the question is for party {asked.party[:100]!r}")
+                raise RefusedError(f"the question is for party {asked.party[:100]!r}")
             if asked.kind not in ANSWERS:
-                raise InputError(f"nothing is told about {asked.kind[:100]!r}")
+                raise RefusedError(f"nothing is told about {asked.kind[:100]!r}")
             return ANSWERS[asked.kind](self, asked).to_bytes()
-        except InputError as error:
-            return asked.refusal(str(error)).to_bytes()
+        except RefusedError as error:
+            self.trouble = str(error)
+            return asked.refusal(self.trouble).to_bytes()
         except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-            reason = f"it cannot answer ({type(error).__name__}: {error})"
-            return asked.refusal(reason).to_bytes()
+            named = isinstance(error, InputError)
+            self.trouble = str(error) if named else f"{type(error).__name__}: {error}"
+            return asked.refusal("it cannot answer; its owner is told why").to_bytes()
 
     def table(self, asked: Message) -> Message:
         """Tell the columns, the sets with their rows and shares, and sums for standardisation."""
         if self._use is not None:
-            raise InputError("a table is told once: two drawn otherwise could differ by a row")
+            raise RefusedError("a table is told once: two drawn otherwise could differ by a row")
         share, seed = float(asked.text["held_out"]), int(asked.text["seed"])
         out = np.zeros(len(self.frame), dtype=bool)
         if share:
@@ -153,13 +158,13 @@ class Party:
         }
         few = int(sizes["kept"].argmin())
         if sizes["kept"][few] < self.least_rows:
-            raise InputError(
+            raise RefusedError(
                 f"{sizes['judged'][few]} rows of set {quoted(self.priors.set_ids[few])} would be "
                 f"held out and {sizes['kept'][few]} be left, fewer than {self.least_rows}; hold "
                 "fewer out (--held-out), or join the set with another"
             )
         columns = self.shared_columns(self.frame[~out])
-        self._words = {column.name: set(column.words) for column in columns}
+        self._told = {column.name: column for column in columns}
         shares, counted, errors = self._stated()
         text = {
             "sets": [str(name) for name in self.priors.set_ids],
@@ -174,25 +179,34 @@ class Party:
         summary = TableSummary()
         summary.add(frame)
         return [
-            SharedColumn.of(seen, self.least_cell, hidden=seen.name in self.hidden_words)
+            SharedColumn.of(
+                seen, self.least_rows, self.least_cell, hidden=seen.name in self.hidden_words
+            )
             for seen in summary.columns
         ]
 
     def encoder(self, asked: Message) -> Message:
         """Encode the rows as all parties have agreed; tell nothing.
 
-        A word that was not told is one that nobody knows, whatever the encoder says: a sum over its
-        rows would tell it.
+        A word that was not told is one that nobody knows, and numbers that were not told are
+        missing, whatever the encoder says: a sum over their rows would tell them.
         """
         if self._use is None:
-            raise InputError("the encoder comes after the table")
+            raise RefusedError("the encoder comes after the table")
         encoder = TableEncoder.from_dict(asked.text["encoder"])
         x = encoder.matrix(self.frame)
         for column, place in zip(encoder.summaries, encoder.places, strict=True):
-            if isinstance(column, CategoryColumn) and place.value is not None:
-                told = self._words.get(column.name, set())
-                secret = [i for i, word in enumerate(column.categories) if word not in told]
+            if place.value is None:
+                continue
+            told = self._told.get(column.name)
+            if isinstance(column, CategoryColumn):
+                words = {} if told is None else told.words
+                secret = [i for i, word in enumerate(column.categories) if word not in words]
                 x[:, place.value + np.array(secret, dtype=np.int64)] = 0
+            elif told is None or told.kind != "number":
+                x[:, place.value] = 0
+                if place.missing is not None:
+                    x[:, place.missing] = 1
         if self.noise is not None:
             x = self.noise.clipped(x)
         index, shares = self.set_index, self.priors.set_priors
@@ -205,15 +219,17 @@ class Party:
         text, arrays = asked.text, asked.arrays
         chosen, uses = self._chosen(text["sets"]), str(text["rows"])
         if uses not in SUMMED:
-            raise InputError(f"no sum is told over the rows that are {quoted(uses)}")
+            raise RefusedError(f"no sum is told over the rows that are {quoted(uses)}")
         # Whoever knows the sums over two of these knows that over the rows between them. Those of a
         # set that are kept are enough, or its table had not been told.
         if uses != "kept":
             if chosen != tuple(range(self.num_sets)):
-                raise InputError(f"sums over the rows that are {uses} are told of all sets at once")
+                raise RefusedError(
+                    f"sums over the rows that are {uses} are told of all sets at once"
+                )
             few = min(self._num_rows("fitted"), self._num_rows("checked"))
             if few < self.least_rows:
-                raise InputError(f"a sum over {few} rows is not told")
+                raise RefusedError(f"a sum over {few} rows is not told")
         rows = self._rows_for(uses, chosen)
         question = Question(
             text["about"],
@@ -225,7 +241,7 @@ class Party:
         )
         if "hidden" in text:
             if self.noise is not None:
-                raise InputError("noise is for linear models: a row of a network has no bound")
+                raise RefusedError("noise is for linear models: a row of a network has no bound")
             from unmix.learn.network_sums import network_sums
 
             hidden, slopes = text["hidden"], bool(text["slopes"])
@@ -240,7 +256,7 @@ class Party:
     def shares(self, asked: Message) -> Message:
         """Tell how well a model predicts the shares of some sets that it was not fitted to."""
         if self.noise is not None:
-            raise InputError("with noise no share is told that a model predicts")
+            raise RefusedError("with noise no share is told that a model predicts")
         chosen = self._chosen(asked.text["sets"])
         rows = self._rows_for("kept", chosen)
         logits = self._logits(rows.x, asked)
@@ -265,12 +281,12 @@ class Party:
         """Tell how many held-out rows of each set fall into each cell of the scores."""
         encoded, use = self._encoded()
         if self._counted:
-            raise InputError("scores are counted once: two counts could differ by a row")
+            raise RefusedError("scores are counted once: two counts could differ by a row")
         self._counted = True
         chosen = np.isin(use, USES["judged"])
         logits = self._logits(encoded.x[chosen], asked) + float(asked.text["shift"])
         if logits.ndim != 1:
-            raise InputError("scores are counted for two classes only")
+            raise RefusedError("scores are counted for two classes only")
         index = encoded.set_index[chosen]
         return asked.reply(cells=cell_counts_of_sets(logits, index, self.num_sets, self.least_cell))
 
@@ -298,14 +314,14 @@ class Party:
     def _encoded(self) -> tuple[UnlabeledSets, IntArray]:
         """Return all rows, encoded, and what each is for."""
         if self._rows is None or self._use is None:
-            raise InputError("rows are told of after the encoder was agreed on")
+            raise RefusedError("rows are told of after the encoder was agreed on")
         return self._rows, self._use
 
     def _chosen(self, asked: Any) -> tuple[int, ...]:
         """Return the numbers of the sets that are asked about, of which each exists."""
         chosen = tuple(int(j) for j in asked)
         if not chosen or not 0 <= min(chosen) <= max(chosen) < self.num_sets:
-            raise InputError("it is asked about no set, or about one that there is not")
+            raise RefusedError("it is asked about no set, or about one that there is not")
         return chosen
 
     def _num_rows(self, uses: str) -> int:

@@ -42,23 +42,28 @@ class SharedColumn:
     """Whether there are words that it does not."""
 
     @classmethod
-    def of(cls, seen: SeenColumn, least: int, *, hidden: bool) -> SharedColumn:
+    def of(
+        cls, seen: SeenColumn, least_rows: int, least_cell: int, *, hidden: bool
+    ) -> SharedColumn:
         """Return what a party tells of a column.
 
         Parameters
         ----------
         seen : SeenColumn
             All rows of the party.
-        least : int
+        least_rows : int
+            Numbers that there must be for their mean to be told; fewer are as none.
+        least_cell : int
             Rows that a word must have to be told.
         hidden : bool
             Tell no word at all.
         """
         if not seen.words:
-            kind: Any = "number" if seen.count else "empty"
+            if seen.count < max(least_rows, 1):
+                return cls(seen.name, "empty", missing=True, named=seen.names_rows)
             sums = (seen.count, seen.mean, seen.variance)
-            return cls(seen.name, kind, seen.missing, seen.names_rows, *sums)
-        common = {} if hidden else {w: n for w, n in seen.words.items() if n >= least}
+            return cls(seen.name, "number", seen.missing, seen.names_rows, *sums)
+        common = {} if hidden else {w: n for w, n in seen.words.items() if n >= least_cell}
         told = dict(sorted(common.items(), key=lambda pair: (-pair[1], pair[0]))[:MOST_TOLD])
         others = seen.forgotten or len(told) < len(seen.words)
         return cls(seen.name, "text", seen.missing, seen.names_rows, words=told, others=others)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.errors import InputError
+from unmix.federated.messages import RefusedError
 from unmix.learn.sums import Question
 
 __all__ = ["NEEDS", "SumNoise", "epsilon_of"]
@@ -93,13 +94,15 @@ class SumNoise:
         millionth of the noise: what lies behind could tell what they were without it.
         """
         if question.about != "losses" or question.method != METHOD:
-            raise InputError(NEEDS)
+            raise RefusedError(NEEDS)
         if question.set_priors.num_classes != 2:
-            raise InputError(NEEDS)
+            raise RefusedError(NEEDS)
         if len(set(sets)) < len(sets):
-            raise InputError("with noise a set counts once in a sum: its rows would move it twice")
+            raise RefusedError(
+                "with noise a set counts once in a sum: its rows would move it twice"
+            )
         if self.told == self.answers:
-            raise InputError(f"all {self.answers} sums that the noise was made for are told")
+            raise RefusedError(f"all {self.answers} sums that the noise was made for are told")
         self.told += 1
         size = self.sigma / question.num_rows
         noise = [self.rng.gauss(0.0, size) for _ in range(found.size)]

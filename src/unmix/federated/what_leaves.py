@@ -137,7 +137,7 @@ def what_leaves(party: Party) -> WhatLeaves:
 
     table = ask("table", {"held_out": HELD_OUT, "seed": 0})
     if table.kind == REFUSAL:
-        raise InputError(str(table.text["reason"]))
+        raise InputError(party.trouble)
     encoder = agreed_encoder((name,), (read_columns(name, table.text["columns"]),))
     ask("encoder", {"encoder": encoder.to_dict()})
     kept, shares = table.arrays["kept"], table.arrays["shares"]
