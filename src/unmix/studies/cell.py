@@ -33,7 +33,7 @@ from unmix.learn.training import logits_of, precision_of
 from unmix.progress import Progress
 from unmix.studies.code_version import code_version
 
-__all__ = ["Cell", "draw_cell", "run_cell"]
+__all__ = ["Cell", "augment_of_cell", "build_cell_model", "draw_cell", "run_cell"]
 
 # Field -> least and greatest value; whole numbers where both are.
 RANGES: dict[str, tuple[float, float]] = {
@@ -170,7 +170,7 @@ def run_cell(
     options: dict[str, Any] = {
         "seed": cell.seed,
         "held_out": held_out,
-        "augment": _augment(cell, recipe, benchmark),
+        "augment": augment_of_cell(cell, recipe, benchmark),
         "monitor": partial(_errors, benchmark),
         "progress": progress,
         "checkpoint": checkpoint,
@@ -241,7 +241,7 @@ def _prior_errors(cell: Cell, sets: UnlabeledSets) -> np.ndarray[Any, Any] | Non
     return np.full(sets.num_sets, cell.prior_error)
 
 
-def _augment(cell: Cell, recipe: Recipe, benchmark: Benchmark) -> Augment | None:
+def augment_of_cell(cell: Cell, recipe: Recipe, benchmark: Benchmark) -> Augment | None:
     """Return how images are moved about, if they are."""
     info = benchmark.info
     if cell.shift is not None:
