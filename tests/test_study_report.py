@@ -266,12 +266,13 @@ def test_the_results_page_without_any_run_has_all_its_sections():
     assert images == {}
     sections = re.findall(r"^## (.*)$", page, re.MULTILINE)
     assert sections[0] == "In short"
-    assert sections[-3:] == [
+    assert sections[-4:] == [
         "The paper's recipe, 300 epochs",
         "CIFAR-10",
+        "The recipe, judged without labels",
         "What we tried and dropped",
     ]
-    assert page.count("Not run yet.") == 6
+    assert page.count("Not run yet.") == 7
 
 
 def test_the_errors_that_ssc_noticed_are_listed_by_place_and_seed():
@@ -311,7 +312,12 @@ def special_runs():
 def test_the_results_page_has_the_runs_outside_the_studies():
     found = special_runs()
     tried = [{"what": "a | b", "where": "MNIST", "numbers": "1.9 to 2.0", "why": "worse"}]
-    page, images = build_results.render_results_page(found, tried)
+    settled = [
+        {"dataset": "kmnist", "seed": 3, "setting": {}, "loss": 2.25, "least": 2.125},
+        {"dataset": "kmnist", "seed": 3, "setting": {"epochs": 30}, "loss": 2.5, "least": 2.0},
+    ]
+    page, images = build_results.render_results_page(found, tried, settled)
+    assert "| as it is | 2.2500, 2.1250 |\n| epochs 30 | 2.5000, 2.0000 |" in page
     assert "| a \\| b | MNIST | 1.9 to 2.0 | worse |" in page
     assert re.search(r"\| CIFAR-10 \| ssc \| 50 \| 0 \| 10 \| \d+\.\d\d \| .* \| 13.32 ", page)
     assert re.search(
@@ -362,8 +368,11 @@ def test_the_results_page_says_what_the_sets_of_each_seed_are_worth():
 
 @pytest.mark.skipif(not build_results.PAGE.exists(), reason="the results are not there yet")
 def test_the_committed_page_is_what_the_committed_runs_give():
-    runs, tried = build_results.read_export(build_results.EXPORT), build_results.TRIED
-    page, images = build_results.render_results_page(runs, build_results.read_tried(tried))
+    page, images = build_results.render_results_page(
+        build_results.read_export(build_results.EXPORT),
+        build_results.read_tried(build_results.TRIED),
+        build_results.read_settled(build_results.SETTLED),
+    )
     rebuild = "run python docs/build_results.py"
     assert page == build_results.PAGE.read_text(encoding="utf-8"), rebuild
     readme = build_results.README.read_text(encoding="utf-8")

@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.learn.methods import METHODS, Method
-from unmix.learn.recipes import RECIPES
 from unmix.report.number_words import counted
+from unmix.studies.cell import Cell
 from unmix.studies.grid import NEEDLESS_ERROR
 from unmix.studies.published import Published
 from unmix.studies.summary import Entry, Summary
@@ -365,14 +365,25 @@ def _how(runs: Sequence[dict[str, Any]]) -> str:
     """Say which recipes and how many epochs the runs had."""
     scales = sorted({run["scale"] for run in runs})
     shares = "" if scales == [1.0] else f", {' and '.join(f'{s:g}' for s in scales)} of the rows"
-    methods: dict[tuple[str, int], set[str]] = {}
+    alike: dict[tuple[str, int], list[dict[str, Any]]] = {}
     for run in runs:
-        methods.setdefault((run["recipe"], run["epochs"]), set()).add(run["method"])
+        alike.setdefault((run["recipe"], run["epochs"]), []).append(run)
+    datasets = dict.fromkeys(run["dataset"] for run in runs)
     words = []
-    for (recipe, epochs), names in sorted(methods.items()):
-        whose = f" ({', '.join(sorted(names))})" if len(methods) > 1 else ""
-        words.append(f"recipe {recipe}, {counted(epochs, 'epoch', 'epochs')}{whose}")
+    for (recipe, epochs), own in sorted(alike.items()):
+        there = {run["dataset"] for run in own}
+        where = [dataset_title(name) for name in datasets if name in there]
+        whose = ", ".join(sorted({run["method"] for run in own}))
+        whose += f" on {', '.join(where)}" if len(where) < len(datasets) else ""
+        only = f" ({whose})" if len(alike) > 1 else ""
+        words.append(f"recipe {recipe}, {counted(epochs, 'epoch', 'epochs')}{only}")
     return "; ".join(words) + shares
+
+
+def _look(run: dict[str, Any]) -> float:
+    """Return the share of the epochs after which a run checked the stated priors."""
+    known = {field.name for field in fields(Cell)}
+    return Cell(**{key: run[key] for key in known & run.keys()}).resolve_recipe().look
 
 
 def _seeds(entries: Sequence[Entry]) -> str:
@@ -413,7 +424,7 @@ def _noticed(runs: Sequence[dict[str, Any]]) -> str:
     unaided = [r for r in runs if r["method"] in checking and r.get("prior_error") is None]
     asked = [run for run in unaided if "noticed_error" in run]
     rejected = sum(run["noticed_error"] > 0 for run in asked)
-    shares = " and ".join(f"{look:.0%}" for look in {RECIPES[run["recipe"]].look for run in asked})
+    shares = " or ".join(f"{look:.0%}" for look in sorted({_look(run) for run in asked}))
     older = len(unaided) - len(asked)
     again = (
         f"In {rejected} of {len(asked)} runs the check rejected them; these runs restarted and "
