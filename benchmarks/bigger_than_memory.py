@@ -26,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 
 from unmix.data.rates_file import read_rates
 from unmix.data.sets import UnlabeledSets
-from unmix.learn.linear import fit_linear
+from unmix.learn.linear_fit import fit_linear
 from unmix.learn.models import Setup, fit_learner
 from unmix.learn.streaming import StreamedTable
 

@@ -24,7 +24,7 @@ from unmix.federated.party_sets import PartySets, fit_party_sets
 from unmix.federated.replies import Conversation
 from unmix.federated.sum_noise import SumNoise
 from unmix.federated.together import fit_together
-from unmix.learn.linear import fit_linear
+from unmix.learn.linear_fit import fit_linear
 from unmix.learn.models import Setup
 
 L2, CLOSE, BATCH = 1e-4, 0.002, 128

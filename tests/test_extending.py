@@ -20,7 +20,7 @@ from unmix.cli import main
 from unmix.core.risks import ssc_risk
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.errors import DivergenceError, InputError
-from unmix.learn.linear import fit_linear
+from unmix.learn.linear_fit import fit_linear
 from unmix.learn.methods import Method
 from unmix.studies.code_version import code_version
 from unmix.studies.grid import STUDIES

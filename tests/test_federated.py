@@ -25,7 +25,7 @@ from unmix.federated.sum_noise import SumNoise, epsilon_of
 from unmix.federated.together import fit_together, rows_of_counts
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.estimator import SetClassifier
-from unmix.learn.linear import fit_linear
+from unmix.learn.linear_fit import fit_linear
 from unmix.learn.models import Setup, fit_learner
 
 METHODS = ("ssc", "count", "set-effects")

@@ -12,8 +12,9 @@ from unmix.core.set_effects import best_effect_nll
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.learn import linear, linear_objective
-from unmix.learn.linear import choose_l2, fit_linear
+from unmix.learn import linear, linear_fit, linear_objective
+from unmix.learn.linear import choose_l2
+from unmix.learn.linear_fit import fit_linear
 from unmix.learn.methods import METHODS
 from unmix.learn.refined_priors import PriorRefiner
 
@@ -241,7 +242,7 @@ def test_proportion_fits_do_not_depend_on_the_start(seed, monkeypatch):
     sets, _ = covariate_shift(seed, size=100)
     fit = fit_linear(sets, method="proportion", l2=1e-4)
     for bias in (-4.0, 3.0):
-        monkeypatch.setattr(linear, "_start", lambda prior, at=bias: np.asarray(at))
+        monkeypatch.setattr(linear_fit, "_start", lambda prior, at=bias: np.asarray(at))
         other = fit_linear(sets, method="proportion", l2=1e-4)
         assert other.loss == pytest.approx(fit.loss, rel=1e-6)
         np.testing.assert_allclose(other.weights, fit.weights, atol=0.02)
@@ -437,7 +438,7 @@ def correlated(rows=90_000):
 def test_many_rows_are_fitted_as_if_no_fit_to_some_came_first(monkeypatch):
     sets = correlated()
     fit = fit_linear(sets, method="ssc", l2=1e-4)
-    monkeypatch.setattr(linear, "WORTH_SOME", 1000)
+    monkeypatch.setattr(linear_fit, "WORTH_SOME", 1000)
     plain = fit_linear(sets, method="ssc", l2=1e-4)
     assert fit.iterations < plain.iterations / 2
     assert fit.loss <= plain.loss + 1e-10

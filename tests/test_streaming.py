@@ -21,7 +21,7 @@ from unmix.learn import linear_objective, recipes, streaming, table_source, trai
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.held_out_score import score_on_sets
-from unmix.learn.linear import fit_linear
+from unmix.learn.linear_fit import fit_linear
 from unmix.learn.models import Setup, fit_learner
 from unmix.learn.streaming import StreamedTable, scratch_folder
 from unmix.learn.table_source import fits_in_memory

@@ -12,7 +12,7 @@ from unmix.core.row_losses import CrossEntropyRows
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
-from unmix.learn.linear import fit_linear
+from unmix.learn.linear_fit import fit_linear
 from unmix.learn.linear_objective import Objective, criterion_for
 from unmix.learn.methods import METHODS
 from unmix.learn.sets_in_parts import PartsHere, SetsInParts

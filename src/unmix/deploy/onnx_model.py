@@ -22,7 +22,7 @@ from unmix.errors import InputError
 from unmix.learn.boosting import BoostingFit
 from unmix.learn.columns import CategoryColumn, EmptyColumn, LeftOutColumn, NumberColumn
 from unmix.learn.encoding import FARTHEST, TableEncoder
-from unmix.learn.linear import LinearFit
+from unmix.learn.linear_fit import LinearFit
 from unmix.learn.models import move_logits
 from unmix.learn.network_models import NetworkFit
 from unmix.learn.networks import Dropout

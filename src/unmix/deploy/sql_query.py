@@ -17,7 +17,7 @@ from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.columns import CategoryColumn, Column, NumberColumn
 from unmix.learn.encoding import FARTHEST, Place, TableEncoder
-from unmix.learn.linear import LinearFit
+from unmix.learn.linear_fit import LinearFit
 from unmix.learn.models import move_logits, score_names
 
 if TYPE_CHECKING:

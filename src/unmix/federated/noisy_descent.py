@@ -12,7 +12,7 @@ import numpy as np
 from unmix.errors import InputError
 from unmix.federated.party_sets import PartySets
 from unmix.federated.sum_noise import NEEDS
-from unmix.learn.linear import LinearFit
+from unmix.learn.linear_fit import LinearFit
 from unmix.learn.methods import method_named
 from unmix.learn.models import Learner, Setup
 from unmix.learn.sets_in_parts import asked_criterion

@@ -19,7 +19,7 @@ from unmix.federated.agreement import Agreement
 from unmix.federated.party import RATE
 from unmix.federated.replies import Conversation, Field, Form, stop
 from unmix.learn.hidden_sets import HiddenSets
-from unmix.learn.linear import fit_linear
+from unmix.learn.linear_fit import fit_linear
 from unmix.learn.methods import METHODS, method_named
 from unmix.learn.models import Hidden, Learner, Setup
 from unmix.learn.sets_in_parts import SetsInParts
