@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from unmix.cli.fit_results import brief_judgement, tell_fit, write_fit
 from unmix.cli.group import (
     PathName,
     exit_code_of,
@@ -247,12 +248,10 @@ def fit(
     from unmix.learn.estimator import NotShownWarning, SetClassifier
     from unmix.learn.models import by_sums
     from unmix.learn.recipes import check_hidden
-    from unmix.learn.saved import refuse_other_folder, write_model
+    from unmix.learn.saved import refuse_other_folder
     from unmix.learn.table_source import TableSource
     from unmix.progress import progress_bar
     from unmix.report.figure_files import write_figures
-    from unmix.report.model_card import model_card
-    from unmix.report.page import render_report
 
     # Before anything is read.
     check_choice(model, method)
@@ -310,10 +309,9 @@ def fit(
             if again is not None:
                 clf.fit_again(again)
             with progress_bar("writing the report", enabled=not as_json):
-                write_model(clf, folder, model_card(clf, judgement))
+                write_fit(folder, clf, judgement)
                 if figures is not None:
                     write_figures(judgement, figures, figure_format)
-                (folder / "report.html").write_text(render_report(judgement), encoding="utf-8")
     if clf.sampled_rows_:
         tell(
             f"note: {clf.model_} with {clf.method_} trains in memory, on a random sample of "
@@ -323,39 +321,36 @@ def fit(
     for warning in caught:
         tell(f"warning: {warning.message}", err=True)
     if as_json:
-        keys = (
-            "method",
-            "model",
-            "target_prior",
-            "leave_sets_out",
-            "gains",
-            "believable",
-            "sentences",
-        )
-        record = {key: plain(getattr(judgement, key)) for key in keys}
-        record["worth_in_labels"] = judgement.diagnosis.worth_in_labels
-        record["set_priors"] = {str(name): share for name, share in clf.set_priors_.items()}
-        evaluation = judgement.evaluation
-        record["fitted_again"] = clf.fitted_again_
-        record["training_labels"] = clf.training_labels_
-        record["audit"] = plain(judgement.audit)
-        record["evaluation"] = None if evaluation is None else _brief(evaluation)
-        record["output"] = output
-        click.echo(json.dumps(plain(record)))
+        click.echo(json.dumps(plain(_record(clf, judgement) | {"output": output})))
         return
     tell_understood(priors)
-    left_out = clf.encoder_.left_out
-    numbers = len(source.columns) - len(clf.encoder_.categorical) - len(left_out)
-    tell(f"{numbers} numeric and {len(clf.encoder_.categorical)} text columns.")
+    _tell_columns(clf, len(source.columns), list_columns)
+    tell_fit(judgement, output)
+
+
+def _record(clf: SetClassifier, judgement: Judgement) -> dict[str, Any]:
+    """Return what a fit says as JSON."""
+    evaluation = judgement.evaluation
+    return brief_judgement(judgement) | {
+        "model": judgement.model,
+        "worth_in_labels": judgement.diagnosis.worth_in_labels,
+        "set_priors": {str(name): share for name, share in clf.set_priors_.items()},
+        "fitted_again": clf.fitted_again_,
+        "training_labels": clf.training_labels_,
+        "audit": judgement.audit,
+        "evaluation": None if evaluation is None else _brief(evaluation),
+    }
+
+
+def _tell_columns(clf: SetClassifier, columns: int, list_columns: bool) -> None:
+    """Say what became of the columns."""
+    left_out, categorical = clf.encoder_.left_out, len(clf.encoder_.categorical)
+    tell(f"{columns - categorical - len(left_out)} numeric and {categorical} text columns.")
     for name, reason in left_out.items():
         tell(f"Column {name!r} is left out: {reason}.")
     if list_columns:
         for name, kind, becomes in clf.encoder_.listing():
             tell(f"  {name:24} {kind:8} {becomes}")
-    for sentence in judgement.sentences:
-        tell(sentence)
-    tell_held_out(judgement)
-    tell(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
 
 
 def _audited(
@@ -386,21 +381,6 @@ def _audited(
     with naming(rows):
         of_rows = sets_in(pd.concat(sets, ignore_index=True), set_columns)
         return audit_logits(clf, np.concatenate(logits), of_rows, pd.concat(labels))
-
-
-def tell_held_out(judgement: Judgement) -> None:
-    """Print how well each method predicts sets that were hidden from it."""
-    from unmix.learn.choose import BASELINE
-
-    if not judgement.gains:
-        return
-    needed = max(gain.threshold for gain in judgement.gains.values())
-    z = f"z ({needed:.1f} is needed)"
-    tell(f"{'held-out sets':14} {'gain over guessing':20} {z:20} error of the share")
-    for name, gain in judgement.gains.items():
-        found, z = f"{gain.gain:+.2f} +- {gain.error:.2f}", f"{gain.z:.1f} {gain.word}"
-        tell(f"{name:14} {found:20} {z:20} {judgement.leave_sets_out[name]:.3f}")
-    tell(f"{'average share':14} {'':41} {judgement.leave_sets_out[BASELINE]:.3f}")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from unmix.cli.fit import tell_held_out
+from unmix.cli.fit_results import brief_judgement, tell_fit, write_fit
 from unmix.cli.group import target_of, tell
 
 if TYPE_CHECKING:
@@ -31,11 +31,9 @@ def fitted_into(fitting: dict[str, Any], as_json: bool) -> Iterator[FitTo]:
     from unmix.federated.together import fit_together
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
-    from unmix.learn.saved import refuse_other_folder, write_model
+    from unmix.learn.saved import refuse_other_folder
     from unmix.progress import progress_bar
     from unmix.report.figure_files import write_figures
-    from unmix.report.model_card import model_card
-    from unmix.report.page import render_report
 
     check_choice(fitting["model"], fitting["method"])
     output, told = fitting["output"], Ledger()
@@ -66,11 +64,9 @@ def fitted_into(fitting: dict[str, Any], as_json: bool) -> Iterator[FitTo]:
                     told=now,
                     **options,
                 )
-            write_model(fit.classifier, folder, model_card(fit.classifier, fit.judgement))
+            write_fit(folder, fit.classifier, fit.judgement)
             if fitting["figures"] is not None:
                 write_figures(fit.judgement, fitting["figures"], fitting["figure_format"])
-            page = render_report(fit.judgement)
-            (folder / "report.html").write_text(page, encoding="utf-8")
             found.append(fit)
             return conversation, folder
 
@@ -84,9 +80,7 @@ def _tell_fit(fit: FederatedFit, told: Ledger, output: str, as_json: bool) -> No
 
     agreement, judgement = fit.agreement, fit.judgement
     if as_json:
-        keys = ("method", "target_prior", "leave_sets_out", "gains", "believable", "sentences")
-        record = {key: plain(getattr(judgement, key)) for key in keys}
-        record |= {
+        record = brief_judgement(judgement) | {
             "parties": list(agreement.parties),
             "rounds": fit.rounds,
             "told": told.to_json(),
@@ -104,7 +98,4 @@ def _tell_fit(fit: FederatedFit, told: Ledger, output: str, as_json: bool) -> No
         tell(f"Column {name!r} is left out: not every party has it.")
     for name, reason in fit.classifier.encoder_.left_out.items():
         tell(f"Column {name!r} is left out: {reason}.")
-    for sentence in judgement.sentences:
-        tell(sentence)
-    tell_held_out(judgement)
-    tell(f"Model and report: {output} (open {output.rstrip('/')}/report.html)")
+    tell_fit(judgement, output)
