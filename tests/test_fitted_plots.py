@@ -192,7 +192,7 @@ def test_a_saved_model_has_a_card_that_nothing_depends_on(clf, tmp_path):
 def test_a_card_without_held_out_rows_says_what_was_not_checked(clf, tmp_path):
     clf.save(tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
-    assert "Not checked: accuracy and consistency with label shift (no rows held out)" in card
+    assert "Not checked: accuracy and consistency with label shift (no held-out rows here)" in card
 
 
 def test_names_are_text_in_the_card_whatever_they_hold(tmp_path):

@@ -14,6 +14,7 @@ from unmix.assess.evaluate import evaluate
 from unmix.assess.histograms import ClassHistograms, ScoreHistogram
 from unmix.assess.judge import judge
 from unmix.core.class_shares import ClassShares
+from unmix.core.stand_ins import NO_STAND_INS
 from unmix.data.priors import Priors
 from unmix.learn.hidden_sets import Gain
 from unmix.learn.methods import METHODS
@@ -73,7 +74,12 @@ class StandIn:
 
         setup = SimpleNamespace(model=self.model_)
         self.learner_ = SimpleNamespace(
-            base_prior=self.target_prior_, setup=setup, tau=0.0, fit=None
+            base_prior=self.target_prior_,
+            setup=setup,
+            tau=0.0,
+            fit=None,
+            lone=lambda logits: logits,
+            inside=NO_STAND_INS,
         )
         self.set_priors, self.method, self.hide_sets = dict(priors), method, None
 
@@ -82,6 +88,9 @@ class StandIn:
 
     def logits_at(self, X, prior):
         return self.decision_function(X)
+
+    def lone_logits(self, logits):
+        return logits  # the base prior is the target
 
     def priors_of_training(self):
         return Priors(self.set_ids_, self.shares_, source="the model")
@@ -356,7 +365,7 @@ def test_what_was_not_checked_is_said():
     no_rows = judge(StandIn(priors, hidden=BETTER))
     assert no_rows.evaluation is None
     page = check_harmless(render_report(no_rows))
-    assert "no rows held out" in page.text
+    assert "no held-out rows here" in page.text
     assert "Accuracy" not in page.text
     assert page.count("svg") == 1  # hidden sets
 

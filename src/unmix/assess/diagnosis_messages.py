@@ -222,7 +222,10 @@ def size_findings(sizes: FloatArray, names: tuple[str, ...]) -> list[Finding]:
         findings.append(Finding("note", subject, message))
     if small:
         message = f"{_count(small, 'set has', 'sets have')} fewer than {SMALL_SET} rows."
-        cure = "Small sets can be used, but a published share says little about so few rows."
+        cure = (
+            "Small sets can be used: an exact count of their rows says much, the rate of where "
+            "they came from little."
+        )
         findings.append(Finding("note", subject, message, cure))
     return findings
 
@@ -242,10 +245,10 @@ def count_findings(num_sets: int, num_classes: int) -> list[Finding]:
             f"With {num_sets} sets, the test of label shift (the assumption) has little power."
         )
         return [Finding("warning", subject, message, cure)]
-    message = f"{num_sets} sets are enough to test label shift (the assumption) after training."
+    message = f"{num_sets:,} sets are enough to test label shift (the assumption) after training."
     return [Finding("ok", subject, message)]
 
 
 def _count(number: int, one: str, many: str) -> str:
     """Return '1 set has' or '3 sets have'."""
-    return f"{number} {one if number == 1 else many}"
+    return f"{number:,} {one if number == 1 else many}"

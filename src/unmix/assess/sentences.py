@@ -63,12 +63,22 @@ def summarise(
     )
     believable = gain is None or gain.shown
     if evaluation is None:
-        none = "Too few rows were held out" if held_out else "No rows were held out"
-        return (*learned, f"{none}, so its accuracy was not estimated."), believable
+        return (*learned, _not_evaluated(clf, held_out)), believable
     test = evaluation.fit_test
     believable &= not (assumption.set_posterior and test.rejected)
     accuracy = _accuracy(assumption, evaluation, gain)
     return (*learned, accuracy, test.verdict), believable
+
+
+def _not_evaluated(clf: SetClassifier, held_out: bool) -> str:
+    """Say why accuracy was not estimated."""
+    if getattr(clf, "fitted_again_", False) and not held_out:
+        return (
+            "It was judged by rows held out before it was fitted again to all rows, and the report "
+            "of the fit tells the result; give rows that it was not trained on to judge it anew."
+        )
+    none = "Too few rows were held out" if held_out else "No rows were held out"
+    return f"{none}, so its accuracy was not estimated."
 
 
 def _gain(gain: Gain) -> str:

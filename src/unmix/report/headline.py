@@ -195,7 +195,7 @@ def _unchecked(judgement: Judgement) -> list[str]:
     """List the checks that could not be made."""
     missing = []
     if judgement.evaluation is None:
-        missing.append("accuracy and consistency with label shift (no rows held out)")
+        missing.append("accuracy and consistency with label shift (no held-out rows here)")
     else:
         accuracy = judgement.evaluation.accuracy
         if not accuracy.high - accuracy.low < TOO_WIDE:

@@ -59,6 +59,7 @@ BANDS = 20  # of sets of similar shares
 LABEL_CELLS = 18
 EFFECT_CELLS = 30
 NAME_CELLS = 16  # of a set beside its histogram
+TICKS = 6  # at most, on an axis of gains or weights: their labels are wide
 
 
 class SetScores(NamedTuple):
@@ -277,6 +278,7 @@ def plot_gain(gains: Mapping[str, Gain], *, used: str = "", ax: Axes | None = No
         ax.set_yticks(range(len(names)), labels, parse_math=False)
         ax.tick_params(axis="y", length=0)
         ax.set(xlim=(left - 0.05 * span, max(right, 0.0) + 0.05 * span))
+        ax.xaxis.set_major_locator(MaxNLocator(TICKS))
         ax.set_ylim(-0.5, max(len(names), 1) - 0.2)
         return figure_of(ax)
 
@@ -313,6 +315,7 @@ def plot_effects(
         ax.set_yticks(rows, [shortened(name, EFFECT_CELLS) for name in names], parse_math=False)
         ax.tick_params(axis="y", length=0)
         ax.set_ylim(-0.6, max(len(names), 1) - 0.4)
+        ax.xaxis.set_major_locator(MaxNLocator(TICKS))
         return figure_of(ax)
 
 

@@ -5,6 +5,7 @@ Draws with `plots`, chooses what is shown where there is too much, and says so. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -404,10 +405,12 @@ def _effects(judgement: Judgement) -> Picture:
         name = _numbered("effects", place, names) if weights else "effects"
         drawings.append(Drawing(name, figure, f"Largest effects on the {what}"))
     if weights:
+        resampled = any(math.isfinite(effect.low) for effect in judgement.effects)
+        lines = "Lines are 95 % intervals from fits to resampled sets. " if resampled else ""
         how = (
             "How much one standard deviation of a number, or a category, moves the log-odds; above "
-            "0 makes the class more likely. Lines are 95 % intervals from fits to resampled sets. "
-            "An effect says what the model goes by, not what causes the class."
+            f"0 makes the class more likely. {lines}An effect says what the model goes by, not "
+            "what causes the class."
         )
     else:
         how = (
