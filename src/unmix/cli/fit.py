@@ -246,7 +246,7 @@ def fit(
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
     from unmix.learn.estimator import NotShownWarning, SetClassifier
-    from unmix.learn.models import by_sums
+    from unmix.learn.models import refuse_engine
     from unmix.learn.recipes import check_hidden
     from unmix.learn.saved import refuse_other_folder
     from unmix.learn.table_source import TableSource
@@ -258,7 +258,7 @@ def fit(
     if hidden is not None:
         check_hidden(hidden, model)
     if engine is not None:
-        by_sums(model, f"--engine {engine}")
+        refuse_engine(model, f"--engine {engine}")
     # The folder is claimed first: an hour of training must not end at a full or read-only disk.
     with (
         atomic_folder(output, overwrite=overwrite, refuse=refuse_other_folder) as folder,

@@ -32,6 +32,7 @@ __all__ = ["TIMEOUT", "RayEngine"]
 
 TIMEOUT = 600.0  # seconds without an answer
 LOOK_SECONDS = 1.0
+LARGE_ARRAY = 100_000  # bytes
 STORE_BYTES = 500_000_000  # of the object store on this machine; what is more goes to disk
 # On Linux all of 127.x is this machine alone; Ray takes 127.0.0.1 for the machine's own address.
 LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
@@ -134,7 +135,7 @@ class RayEngine:
                 done(part)
                 last = time.monotonic()
             if time.monotonic() - last > self._timeout:
-                raise TimeoutError(self._nobody_answers(sorted(waiting.values())))
+                raise TimeoutError(self._nobody_answers(sorted(waiting.values()), num_parts))
         return [found[part] for part in range(num_parts)]
 
     def _connect(self, ray: Any) -> None:
@@ -178,7 +179,8 @@ class RayEngine:
     def _sent(self, argument: Any) -> tuple[int, Any]:
         """Return an argument as it is sent: what is kept, by its number and where it lies."""
         if isinstance(argument, np.ndarray):
-            return -1, argument
+            # A large one is put where all workers of a machine fetch it once.
+            return -1, [self._ray.put(argument)] if argument.nbytes > LARGE_ARRAY else argument
         for number, (held, place) in self._held.items():
             if held is argument:
                 return number, [place]  # in a list, so that Ray does not fetch it every time
@@ -197,12 +199,16 @@ class RayEngine:
             said = str(error).strip().splitlines()
             raise RuntimeError(f"a worker of Ray could not be started: {said[-1][:300]}") from None
 
-    def _nobody_answers(self, parts: list[int]) -> str:
+    def _nobody_answers(self, parts: list[int], num_parts: int) -> str:
         """Say that the time is up, and for whom."""
         assert self._start is not None
-        names = listed([self._start.plan.tables[part].path for part in parts], 3)
+        tables = self._start.plan.tables
+        if num_parts == len(tables):
+            names = listed([tables[part].path for part in parts], 3)
+        else:
+            names = f"{len(parts)} of {num_parts} shares of the work"
         return (
-            f"no worker of Ray answered for {self._timeout:g} seconds; {names} is waited for. See "
+            f"no worker of Ray answered for {self._timeout:g} seconds; waited for {names}. See "
             "that the cluster has its nodes and allow more time (--timeout); the same command "
             "resumes"
         )
@@ -235,13 +241,14 @@ class _Actor:
 
     def _received(self, number: int, value: Any) -> Any:
         """Return an argument, fetched once if it is kept."""
-        if number < 0:
-            return value
-        if number not in self._kept:
-            import ray
+        if number in self._kept or not isinstance(value, list):
+            return self._kept.get(number, value)
+        import ray
 
-            self._kept[number] = ray.get(value[0])
-        return self._kept[number]
+        received = ray.get(value[0])
+        if number >= 0:
+            self._kept[number] = received
+        return received
 
 
 def _started(start: _Start) -> Any:

@@ -20,13 +20,12 @@ from torch import nn
 from unmix.core.losses import ssc_cross_entropy_gradient
 from unmix.core.row_losses import set_log_loss
 from unmix.data.sets import UnlabeledSets
-from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import Method
 from unmix.learn.recipes import Recipe
-from unmix.learn.training import OWN_KEYS, Monitor, Trained, logits_of, train
+from unmix.learn.training import OWN_KEYS, Monitor, Sets, Trained, logits_of, train
 from unmix.progress import Progress
 
 __all__ = ["Choice", "calibrate", "calibrated_loss", "train_choosing_strength"]
@@ -49,7 +48,7 @@ class Choice:
 
 def train_choosing_strength(
     model: nn.Module,
-    sets: UnlabeledSets | ShuffledSets,
+    sets: Sets,
     method: Method,
     recipe: Recipe,
     strengths: Sequence[float],

@@ -143,11 +143,11 @@ class SetClassifier(FittedClassifier):
             self.n_features_in_ = int(np.prod(rows.x.shape[1:]))
         self._refuse_set_feature(rows, sets)
         self._know_priors(rows)
-        model = rows.able(self.model, self.method)
+        rows.refuse_parts(self.model, self.method)
         with self._progress("choosing") as progress:
             setup, held_out = choose_setup(
                 rows,
-                model,
+                self.model,
                 self.method,
                 labeled=self.set_priors is None,
                 hide_sets=self.hide_sets,

@@ -31,6 +31,7 @@ from unmix.learn.methods import Method, method_named, risk_of
 from unmix.learn.models import Learner, Model, Setup
 from unmix.learn.resampled_lines import steps_to_resamples
 from unmix.learn.saved_state import finite_arrays
+from unmix.learn.sets_in_parts import SetsInParts, asked_criterion
 
 if TYPE_CHECKING:
     from unmix.learn.checkpoint import Checkpoint
@@ -215,6 +216,11 @@ def _load(facts: dict[str, Any], weights: bytes, base_prior: FloatArray, priors:
     )
 
 
+def _refuse_parts(sets: SetsInParts, method: Method, errors: FloatArray) -> None:
+    """Refuse what sums over parts cannot teach."""
+    asked_criterion(method, sets, errors)
+
+
 def _refuse(method: Method) -> str | None:
     """Say why a linear model cannot learn by a method."""
     return "its penalty needs a network" if method.penalty else None
@@ -228,7 +234,7 @@ ROWS = {
         _refuse,
         whole_sets_in_memory=True,
         in_auto=True,
-        by_sums=True,
+        in_parts=_refuse_parts,
         strength=_strength,
         cheap=True,
         resamples=20,

@@ -19,7 +19,7 @@ from unmix.core.set_risks import SetEffectRisk
 from unmix.core.stand_ins import NO_STAND_INS, UNMOVED, LogitMove, StandIns
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
-from unmix.data.wording import nearest
+from unmix.data.wording import listed, nearest
 from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method, method_named
 from unmix.learn.sets_in_parts import SetsInParts
@@ -34,10 +34,10 @@ __all__ = [
     "Learner",
     "Model",
     "Setup",
-    "by_sums",
     "fit_learner",
     "model_row",
     "move_logits",
+    "refuse_engine",
     "refuse_method",
     "saved_row",
     "score_columns",
@@ -101,8 +101,9 @@ class Model:
     """Whether it needs all rows in memory; others also learn from rows on disk."""
     whole_sets_in_memory: bool = False
     """Whether it needs them there to learn by the counts or shares of whole sets."""
-    by_sums: bool = False
-    """Whether it learns from rows that are only asked for sums (`unmix.learn.sums`)."""
+    in_parts: Callable[[SetsInParts, Method, Array], None] | None = None
+    """(sets, method, errors of their priors): refuses what rows with workers of an engine cannot
+    teach it; None if it needs all rows in one process."""
     tables: bool = True
     """Whether rows may be those of a table."""
     images: bool = False
@@ -210,15 +211,14 @@ def saved_row(name: str) -> Model:
     return model_row(name)
 
 
-def by_sums(model: str | nn.Module, said: str = "an engine") -> str:
-    """Return the model that learns from sums over parts for 'auto'; refuse one that cannot."""
-    able = [name for name in MODELS if model_row(name).by_sums]
+def refuse_engine(model: str | nn.Module, said: str = "an engine") -> None:
+    """Refuse a model that does not learn from rows with workers of an engine."""
     if isinstance(model, str) and model == "auto":
-        return able[0]
+        return
     row = model_row(model)
-    if not row.by_sums:
-        raise InputError(f"model {row.name} is not available with {said}; use {' or '.join(able)}")
-    return row.name
+    if row.in_parts is None:
+        able = [name for name in MODELS if model_row(name).in_parts]
+        raise InputError(f"model {row.name} is not available with {said}; use {listed(able)}")
 
 
 def refuse_method(model: str | nn.Module, method: str) -> None:
@@ -271,7 +271,7 @@ def fit_learner(
     refuse_method(setup.model, setup.method)
     if isinstance(sets, UnlabeledSets) and sets.known is not None:
         return _fit_beside_labels(sets, row, setup, check_priors=check_priors, **options)
-    rows = sets.part(0) if row.in_memory else sets
+    rows = sets.part(0) if row.in_memory and not isinstance(sets, SetsInParts) else sets
     # Where errors were stated there is nothing to ask.
     if check_priors and not row.checks_priors and not np.any(options.get("prior_errors")):
         from unmix.learn.prior_check import noticed_error

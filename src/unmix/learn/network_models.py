@@ -19,7 +19,6 @@ from torch import nn
 
 from unmix.core.class_shares import ClassShares, as_stated, check_errors, check_prior, num_logits
 from unmix.data.sets import UnlabeledSets
-from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
@@ -39,7 +38,9 @@ from unmix.learn.recipes import (
     recipe_for,
 )
 from unmix.learn.saved_state import image_shape
-from unmix.learn.training import Trained, is_convolutional, logits_of, train
+from unmix.learn.sets_in_parts import SetsInParts, refuse_whole_sets
+from unmix.learn.shards import Shards
+from unmix.learn.training import Sets, Trained, is_convolutional, logits_of, train
 from unmix.progress import Progress
 
 __all__ = [
@@ -90,7 +91,7 @@ class NetworkFit:
 
 
 def _fit_model(
-    sets: UnlabeledSets | ShuffledSets,
+    sets: Sets,
     setup: Setup,
     *,
     prior_errors: Any = None,
@@ -108,6 +109,7 @@ def _fit_model(
     method, images = method_named(setup.method), len(sets.row_shape) > 1
     base = method.base_prior(sets.transition)
     kept, held_out, stop = sets, None, None
+    in_parts = isinstance(sets, SetsInParts)
     if start is not None and not (method.penalty and method.penalty.candidates):
         stop = start.epoch
     elif method.holds_rows_out:
@@ -136,6 +138,7 @@ def _fit_model(
         augment=augment_of(sets.row_shape, setup) if recipe.augment and images else None,
         progress=rows_done if progress else None,
         checkpoint=checkpoint,
+        collective=Shards.of if in_parts else None,
         **({} if stop is None else {"stop": stop}),
     )
     fit = NetworkFit(trained.selected, options, trained.selected_epoch)
@@ -153,9 +156,7 @@ def augment_of(row_shape: tuple[int, ...], setup: Setup) -> Augment | None:
     return Augment(shift, setup.flip) if shift or setup.flip else None
 
 
-def _build(
-    sets: UnlabeledSets | ShuffledSets, setup: Setup, base: Array
-) -> tuple[nn.Module, dict[str, Any]]:
+def _build(sets: Sets, setup: Setup, base: Array) -> tuple[nn.Module, dict[str, Any]]:
     """Return the module to train, started at the base prior, and how to build it again."""
     if isinstance(setup.model, nn.Module):
         return copy.deepcopy(setup.model), {}
@@ -183,9 +184,7 @@ def _built(options: dict[str, Any], *, seed: int) -> nn.Module:
     )
 
 
-def _recipe(
-    module: nn.Module, sets: UnlabeledSets | ShuffledSets, setup: Setup, method: Method
-) -> Recipe:
+def _recipe(module: nn.Module, sets: Sets, setup: Setup, method: Method) -> Recipe:
     """Return how to train: as in the studies for images, by the size of the table for rows."""
     if len(sets.row_shape) == 1:
         large = _is_mlp(setup) and is_large(len(sets))
@@ -272,13 +271,18 @@ def _checked_options(facts: dict[str, Any], num_classes: int) -> dict[str, Any]:
     return {"name": name, "row_shape": list(shape), "prior": prior.tolist(), "network": network}
 
 
+def _refuse_parts(sets: SetsInParts, method: Method, errors: Array) -> None:
+    """Refuse methods whose batches are not of any rows."""
+    refuse_whole_sets("mlp", method)
+
+
 def _takes_all(method: Method) -> None:
     """Networks learn by every method."""
 
 
 def train_in_stages(
     model: nn.Module,
-    sets: UnlabeledSets | ShuffledSets,
+    sets: Sets,
     method: Method,
     recipe: Recipe,
     *,
@@ -356,6 +360,7 @@ ROWS = {
         tables=name not in CONVOLUTIONAL,
         images=True,
         checks_priors=True,
+        in_parts=_refuse_parts if name in WITH_HIDDEN else None,
     )
     for name in (*WITH_HIDDEN, *CONVOLUTIONAL, MODULE)
 }

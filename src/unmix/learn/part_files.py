@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,9 @@ from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
 from unmix.data.tables import Table, naming, scan_rows
 from unmix.learn.encoding import TableEncoder, TableSummary
 from unmix.learn.sums import FloatArray, IntArray, Question, answer
+
+if TYPE_CHECKING:
+    from unmix.learn.shards import Lesson, Reply, Shard
 
 __all__ = [
     "Engine",
@@ -101,6 +104,28 @@ class Known:
     encoder: TableEncoder
     position: IntArray
     """The number of each prior among the sets that have rows; -1 where there are none."""
+    view: Literal["matrix", "native"] = "matrix"
+    """How a model takes its rows, see `unmix.learn.models.Model`."""
+    band: tuple[float, float] = (0.0, 1.0)
+    """Which rows are learned from, by a random number of each in [0, 1)."""
+
+    @property
+    def num_features(self) -> int:
+        """Columns of the rows."""
+        encoder = self.encoder
+        return len(encoder.feature_names if self.view == "matrix" else encoder.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Rows of a part that nothing is learned from, and what is left."""
+
+    x: Array
+    set_index: Array
+    set_sizes: IntArray
+    """Rows of each set that are left (m,)."""
+    rows: int
+    """All that are left."""
 
 
 class FileWorker:
@@ -117,6 +142,8 @@ class FileWorker:
         self.plan, self._memory = plan, memory
         self._kept: dict[int, tuple[Array, Array]] = {}
         self._known: Known | None = None
+        self._shards: dict[int, Shard] = {}
+        self._lesson: Lesson | None = None
 
     def summarise(self, part: int) -> PartSummary:
         """Look at all rows of a part once."""
@@ -147,32 +174,71 @@ class FileWorker:
         x, set_index = self._rows(part, known)
         return answer(x, set_index, question, point)
 
+    def hold_out(self, part: int, known: Known) -> HeldOut:
+        """Return the rows below the band of those to learn from."""
+        x, set_index, chance = self._encoded(part, known)
+        out, kept = chance < known.band[0], _inside(chance, known.band)
+        self._keep(part, known, (x[kept], set_index[kept]))
+        num_sets = int((known.position >= 0).sum())
+        sizes = set_rows(set_index[kept], num_sets)
+        return HeldOut(x[out], set_index[out], sizes, int(kept.sum()))
+
+    def gradient(
+        self, number: int, known: Known, lesson: Lesson, point: Array, when: Array
+    ) -> Reply:
+        """Return the gradients of a network at a point for one batch of a shard.
+
+        `when` holds the epoch and the batch.
+        """
+        from unmix.learn.shards import Shard
+
+        if self._lesson is not lesson:
+            self._lesson, self._shards = lesson, {}
+        if number not in self._shards:
+            self._shards[number] = Shard(lesson, number, lambda part: self._taken(part, known))
+        epoch, batch = when.tolist()
+        return self._shards[number].gradient(point, epoch, batch)
+
+    def _taken(self, part: int, known: Known) -> tuple[Array, Array]:
+        """Return the rows of a part, which are kept no longer: whoever takes them keeps them."""
+        found = self._rows(part, known)
+        self._kept.pop(part, None)
+        return found
+
     def _rows(self, part: int, known: Known) -> tuple[Array, Array]:
         """Return the encoded training rows of a part and their sets, from memory if they fit."""
+        if self._known is known and part in self._kept:
+            return self._kept[part]
+        x, set_index, chance = self._encoded(part, known)
+        kept = _inside(chance, known.band)
+        found = (x, set_index) if kept.all() else (x[kept], set_index[kept])
+        self._keep(part, known, found)
+        return found
+
+    def _keep(self, part: int, known: Known, found: tuple[Array, Array]) -> None:
+        """Keep the rows of a part if they fit in memory."""
         if self._known is not known:
             self._kept, self._known = {}, known
-        if part not in self._kept:
-            found = self._encoded(part, known)
-            used = sum(x.nbytes + index.nbytes for x, index in self._kept.values())
-            if used + found[0].nbytes + found[1].nbytes > self._memory:
-                return found
+        used = sum(x.nbytes + index.nbytes for x, index in self._kept.values())
+        if used + found[0].nbytes + found[1].nbytes <= self._memory:
             self._kept[part] = found
-        return self._kept[part]
 
-    def _encoded(self, part: int, known: Known) -> tuple[Array, Array]:
-        """Read and encode a part."""
+    def _encoded(self, part: int, known: Known) -> tuple[Array, Array, Array]:
+        """Read and encode the training rows of a part, with a random number of each in [0, 1)."""
         position = np.append(known.position, -1)  # the last for rows without a set
-        d, xs, indices = len(known.encoder.feature_names), [], []
+        d, xs, indices = known.num_features, [], []
         others = UnratedRows(self.plan.priors, whole=False)
         for frame, set_index, chance in self._blocks(part, others):
             with naming(self.plan.tables[part]):
-                x = known.encoder.matrix(frame)  # held-out rows too must be fit for use
+                x = getattr(known.encoder, known.view)(frame)  # held-out rows must be fit for use
             kept = chance >= self.plan.judged_share
             xs.append(x[kept])
             indices.append(position[set_index[kept]])
         if not xs:
-            return np.empty((0, d), np.float32), np.empty(0, np.int64)
-        return np.concatenate(xs), np.concatenate(indices)
+            return np.empty((0, d), np.float32), np.empty(0, np.int64), np.empty(0)
+        rows = np.concatenate(xs)
+        chances = np.random.default_rng([self.plan.seed, 10, part]).random(len(rows))
+        return rows, np.concatenate(indices), chances
 
     def _blocks(
         self, part: int, others: UnratedRows
@@ -229,6 +295,31 @@ class FileParts:
         parts = len(self.part_rows)
         return self.engine.each("answer", parts, self.known, question, point, done=answered)
 
+    def as_taken_by(self, view: Literal["matrix", "native"]) -> FileParts:
+        """Return the same rows as a model takes them."""
+        known = replace(self.known, view=view)
+        return replace(self, known=known, num_features=known.num_features)
+
+    def hold_out(self, share: float, most_rows: int) -> tuple[FileParts, Array, Array]:
+        """Hold a share of the rows out, and leave so many of the others that they fit.
+
+        Returns
+        -------
+        FileParts
+            Rows to learn from, at most about `most_rows`.
+        x (n, d), set_index (n,) or (n, G)
+            Of the rows that are held out.
+        """
+        rows = sum(self.part_rows)
+        end = min(1.0, share + most_rows / max(rows, 1))
+        known = replace(self.known, band=(share, end))
+        found = self.engine.each("hold_out", len(self.part_rows), known)
+        sizes, part_rows = [held.set_sizes for held in found], [held.rows for held in found]
+        parts = replace(self, known=known, part_sets=sizes, part_rows=part_rows)
+        some = [held for held in found if len(held.x)] or found[:1]
+        x = np.concatenate([held.x for held in some])
+        return parts, x, np.concatenate([held.set_index for held in some])
+
 
 def one_by_one(table: Table) -> tuple[Table, ...]:
     """Return each file of a table as a table of the same columns."""
@@ -238,6 +329,11 @@ def one_by_one(table: Table) -> tuple[Table, ...]:
         replace(table, path=part.path, parts=(part,), partitions=(folders,), _starts=[])
         for part, folders in zip(table.parts, table.partitions, strict=True)
     )
+
+
+def _inside(chance: Array, band: tuple[float, float]) -> Array:
+    """Say which rows are in the band of those to learn from, (n,)."""
+    return np.asarray((chance >= band[0]) & (chance < band[1]))
 
 
 def _joined(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

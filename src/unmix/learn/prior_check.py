@@ -17,13 +17,12 @@ from torch import nn
 from unmix.core.class_shares import ClassShares
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
-from unmix.data.shuffled import ShuffledSets
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.methods import METHODS, Method
 from unmix.learn.models import Model, Setup
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import PriorRefiner, refine_with
-from unmix.learn.training import Trained, logits_of, train
+from unmix.learn.training import Sets, Trained, logits_of, train
 from unmix.progress import Progress
 
 __all__ = ["ERRORS", "estimate_prior_error", "noticed_error", "train_checking_priors"]
@@ -41,7 +40,7 @@ LOOKED_AT = 0.3
 
 def train_checking_priors(
     model: nn.Module,
-    sets: UnlabeledSets | ShuffledSets,
+    sets: Sets,
     method: Method,
     recipe: Recipe,
     *,

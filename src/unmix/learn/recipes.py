@@ -17,10 +17,9 @@ from unmix.data.batching import SETS_PER_BATCH
 from unmix.errors import InputError
 
 if TYPE_CHECKING:
-    from unmix.data.sets import UnlabeledSets
-    from unmix.data.shuffled import ShuffledSets
     from unmix.learn.methods import Method
     from unmix.learn.models import Hidden
+    from unmix.learn.training import Sets
 
 __all__ = [
     "RECIPES",
@@ -154,13 +153,17 @@ def hidden_for(rows: int, columns: int) -> Hidden:
 
 
 def recipe_for(
-    sets: UnlabeledSets | ShuffledSets, method: Method, epochs: int | None, *, fast: bool
+    sets: Sets,
+    method: Method,
+    epochs: int | None,
+    *,
+    fast: bool,
 ) -> Recipe:
     """Return how to train a network on a table.
 
     Parameters
     ----------
-    sets : UnlabeledSets or ShuffledSets
+    sets : UnlabeledSets, ShuffledSets or SetsInParts
         The rows to train on; only their number and that of each set counts.
     method : Method
     epochs : int, optional

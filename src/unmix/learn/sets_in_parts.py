@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,11 @@ from unmix.learn.sums import NO_FREE, About, FloatArray, IntArray, Parts, Questi
 if TYPE_CHECKING:
     from unmix.learn.refined_priors import PriorRefiner
 
-__all__ = ["AskedCriterion", "PartsHere", "SetsInParts", "asked_criterion"]
+__all__ = ["AskedCriterion", "PartsHere", "SetsInParts", "asked_criterion", "refuse_whole_sets"]
 
 Progress = Callable[[int, int, str], None]
+
+ENGINE_BYTES = 16_000_000_000  # of rows that all workers keep for a network or for trees
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +91,17 @@ class SetsInParts:
             raise TypeError("no row of these sets is at hand")
         return UnlabeledSets(sample.x, sample.set_index, priors, target, self.set_ids)
 
+    def hold_out(self, share: float, rng: np.random.Generator) -> tuple[SetsInParts, UnlabeledSets]:
+        """Set rows aside, as many as may be here, and return (kept, held out).
+
+        Of the others no more are kept than the memory of workers holds.
+        """
+        parts: Any = self.parts  # of an engine: nobody else shows rows
+        share = min(share, len(self.part(0)) / len(self))
+        parts, x, set_index = parts.hold_out(share, ENGINE_BYTES // (8 * parts.num_features))
+        known = self.set_priors, self.target_prior, self.set_ids
+        return replace(self, parts=parts), UnlabeledSets(x, set_index, *known)
+
     def question(self, about: About, method: Method) -> Question:
         """Return a question about these sets."""
         sizes, rows = self.set_sizes, len(self)
@@ -116,6 +129,16 @@ class SetsInParts:
             return None
         first = int(times.argmax())
         return str(self.set_ids[first] if self.set_ids else first)
+
+
+def refuse_whole_sets(model: str, method: Method) -> None:
+    """Refuse a method that wants more than any rows in a batch, for models that learn in parts."""
+    if method.batch_by != "rows" or method.penalty is not None:
+        able = [n for n, m in METHODS.items() if m.batch_by == "rows" and not (m.penalty or m.labeled)]
+        raise InputError(
+            f"{model} cannot learn by {method.name} from rows with an engine; use "
+            f"{listed(able)}, or model linear"
+        )
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,7 @@ from unmix.progress import Progress
 __all__ = [
     "OWN_KEYS",
     "Collective",
+    "Sets",
     "Trained",
     "TrainingOptions",
     "TrainingRun",
@@ -51,6 +52,7 @@ __all__ = [
     "logits_of",
     "pick_device",
     "precision_of",
+    "stream",
     "train",
 ]
 
@@ -255,7 +257,7 @@ class TrainingRun:
         """Draw dropout and views from a stream of the seed's own, and leave the user's alone."""
         devices: list[int] | None = [] if self.place.type == "cpu" else None
         with torch.random.fork_rng(devices=devices):
-            torch.manual_seed(_stream(self.options.seed, 1))
+            torch.manual_seed(stream(self.options.seed, 1))
             yield
 
     def resume(self) -> None:
@@ -454,6 +456,6 @@ def _pixel_deviation(x: np.ndarray[Any, Any]) -> float:
     return float(as_input(torch.from_numpy(x[:10_000])).std())
 
 
-def _stream(seed: int, number: int) -> int:
+def stream(seed: int, *numbers: int) -> int:
     """Return the seed of one of the independent random streams of a run."""
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    return int(np.random.SeedSequence([seed, *numbers]).generate_state(1)[0])

@@ -23,8 +23,8 @@ from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method
-from unmix.learn.models import Model, by_sums
-from unmix.learn.sets_in_parts import SetsInParts, asked_criterion
+from unmix.learn.models import MODELS, Model, model_row, refuse_engine
+from unmix.learn.sets_in_parts import SetsInParts
 
 if TYPE_CHECKING:
     from unmix.learn.checkpoint import Checkpoint
@@ -217,19 +217,24 @@ class TrainingRows:
         for name, column in zip(names, columns.T, strict=True):
             refuse_set_feature(self.x, name, pd.factorize(column)[0])
 
-    def able(self, model: Any, method: str) -> Any:
-        """Return the model to choose from; refuse what rows that are asked for sums cannot teach.
+    def refuse_parts(self, model: Any, method: str) -> None:
+        """Refuse what rows that lie with workers of an engine cannot teach.
 
-        Before anything is chosen, which takes long; a method 'auto' is none yet.
+        Before anything is chosen, which takes long; a model or method 'auto' is none yet.
         """
         if not isinstance(self.on_disk, SetsInParts):
-            return model
+            return
+        refuse_engine(model)
         if method in METHODS:
-            errors = self.priors.standard_errors
-            certain = np.zeros(len(self.priors))
+            row = model_row(model if model in MODELS else next(iter(MODELS)))
+            self._refuse_parts(row, METHODS[method])
+
+    def _refuse_parts(self, row: Model, method: Method) -> None:
+        """Raise InputError if a model cannot learn by a method from rows with workers."""
+        errors = self.priors.standard_errors
+        if row.in_parts is not None and isinstance(self.on_disk, SetsInParts):
             sets = replace(self.on_disk, set_priors=self.priors.set_priors)
-            asked_criterion(METHODS[method], sets, certain if errors is None else errors)
-        return by_sums(model)
+            row.in_parts(sets, method, np.zeros(len(self.priors)) if errors is None else errors)
 
     def sampled(self, model: Model, method: Method) -> bool:
         """Say whether a model is fitted to a sample, since the rows are too many for memory.
@@ -238,9 +243,13 @@ class TrainingRows:
         """
         if self.on_disk is None:
             return False
-        whole = method.batch_by == "whole sets"
         if isinstance(self.on_disk, SetsInParts):
-            whole = whole and self.on_disk.split_set() is not None
+            try:
+                self._refuse_parts(model, method)
+            except InputError:  # nobody asked for it: it was chosen
+                return True
+            return False
+        whole = method.batch_by == "whole sets"
         return model.in_memory or (model.whole_sets_in_memory and whole)
 
     def in_memory(self, model: Model) -> UnlabeledSets:
