@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import sys
 import time
 import warnings
@@ -24,7 +25,7 @@ import numpy as np
 
 from unmix.data.wording import listed
 from unmix.errors import InputError
-from unmix.learn.part_files import Plan
+from unmix.learn.part_files import Plan, WorkerLostError
 from unmix.leftovers import TemporaryFolder, short_folder
 from unmix.optional import optional_module
 
@@ -32,6 +33,7 @@ __all__ = ["TIMEOUT", "RayEngine"]
 
 TIMEOUT = 600.0  # seconds without an answer
 LOOK_SECONDS = 1.0
+DECIDING = ("unmix", "numpy", "pandas", "pyarrow", "scipy", "torch", "lightgbm")  # libraries
 LARGE_ARRAY = 100_000  # bytes
 STORE_BYTES = 500_000_000  # of the object store on this machine; what is more goes to disk
 # On Linux all of 127.x is this machine alone; Ray takes 127.0.0.1 for the machine's own address.
@@ -138,6 +140,41 @@ class RayEngine:
                 raise TimeoutError(self._nobody_answers(sorted(waiting.values()), num_parts))
         return [found[part] for part in range(num_parts)]
 
+    def addresses(self) -> list[str]:
+        """Return HOST:PORT of each worker, where nobody listens yet."""
+        return self._answers([actor.address.remote() for actor in self._actors[: self._count]])
+
+    def together(self, work: str, *arguments: Any) -> list[Any]:
+        """Call all actors at once, see `unmix.learn.part_files.Engine`."""
+        ray, sent = self._ray, [self._sent(argument) for argument in (self._start, *arguments)]
+        actors = self._actors[: self._count]
+        calls = [
+            actor.do.options(max_task_retries=0).remote(work, rank, sent)
+            for rank, actor in enumerate(actors)
+        ]
+        try:
+            return self._answers(calls)
+        except (InputError, TimeoutError):
+            raise
+        except Exception as error:
+            # Those that are left wait for the one that is not, or have failed for its sake.
+            with _as_it_was():
+                for actor in actors:
+                    ray.kill(actor, no_restart=False)
+            raise WorkerLostError(str(error).strip().splitlines()[-1][:300]) from error
+
+    def _answers(self, calls: list[Any]) -> list[Any]:
+        """Return what all say who were called at once, or raise what the first raised."""
+        ray, waiting, last = self._ray, list(calls), time.monotonic()
+        while waiting:
+            ready, waiting = ray.wait(waiting, timeout=LOOK_SECONDS)
+            for answer in ready:
+                self._result(answer)
+                last = time.monotonic()
+            if time.monotonic() - last > self._timeout:
+                raise TimeoutError(self._nobody_answers(list(range(len(waiting))), len(calls)))
+        return [self._result(answer) for answer in calls]
+
     def _connect(self, ray: Any) -> None:
         """Start Ray on this machine, or join a cluster."""
         if ray.is_initialized():
@@ -239,6 +276,17 @@ class _Actor:
         arguments = [self._received(*one) for one in sent[1:]]
         return getattr(self._worker, work)(part, *arguments)
 
+    def address(self) -> str:
+        """Return HOST:PORT of this process, where nobody listens yet."""
+        import ray
+
+        host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
+        with socket.socket() as free:
+            free.bind(("", 0))
+            port = free.getsockname()[1]
+        # Whoever looks for its own address among those of the machine finds one of loopback.
+        return f"{'127.0.0.1' if host.startswith('127.') else host}:{port}"
+
     def _received(self, number: int, value: Any) -> Any:
         """Return an argument, fetched once if it is kept."""
         if number in self._kept or not isinstance(value, list):
@@ -278,7 +326,10 @@ def _set_variables(*, alone: bool) -> None:
 
 def _versions() -> dict[str, str]:
     """Return the versions that decide what workers answer."""
-    return {name: version(name) for name in ("unmix", "numpy", "pandas", "pyarrow", "scipy")}
+    return {
+        name: version(name)
+        for name in ("unmix", "numpy", "pandas", "pyarrow", "scipy", "torch", "lightgbm")
+    }
 
 
 @contextmanager

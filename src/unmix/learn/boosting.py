@@ -8,10 +8,10 @@ little and sets that say much. This file knows no labels, files or column names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import lightgbm as lgb
 import numpy as np
@@ -25,11 +25,25 @@ from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method, method_named
 from unmix.learn.models import HELD_OUT, Form, Learner, Model, Setup
 from unmix.learn.saved_state import numbers
+from unmix.learn.sets_in_parts import SetsInParts, refuse_whole_sets
 from unmix.learn.sums import num_threads, one_thread
 from unmix.learn.tree_text import checked_trees
 from unmix.progress import Progress
 
-__all__ = ["ROWS", "BoostingFit", "BoostingOptions", "fit_boosting"]
+if TYPE_CHECKING:
+    from unmix.learn.checkpoint import Checkpoint
+    from unmix.learn.part_files import FileParts
+
+__all__ = [
+    "ROWS",
+    "BoostingFit",
+    "BoostingOptions",
+    "BoostingPlan",
+    "evaluation",
+    "fit_boosting",
+    "learning_rate",
+    "objective",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -138,7 +152,7 @@ class BoostingFit:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class BoostingPlan:
     """What is the same in all fits of one call."""
 
     options: BoostingOptions
@@ -148,6 +162,24 @@ class _Plan:
     num_threads: int | None
     progress: Progress | None
     method: Method
+
+    def parameters(self, num_outputs: int, learning_rate: float) -> dict[str, Any]:
+        """Return LightGBM's parameters, with the given learning rate unless the user chose one."""
+        options = asdict(self.options)
+        del options["patience"]
+        options["learning_rate"] = self.options.learning_rate or learning_rate
+        return options | {
+            "objective": "none",
+            "metric": "none",
+            "num_class": num_outputs,
+            "bagging_freq": 1,
+            "seed": self.seed,
+            "num_threads": self.num_threads or 0,
+            "deterministic": True,
+            "force_col_wise": True,
+            "feature_pre_filter": False,
+            "verbosity": -1,
+        }
 
 
 def fit_boosting(
@@ -192,7 +224,7 @@ def fit_boosting(
     for name in options:
         if name not in known:
             raise InputError(f"boosting has no option {name!r}; it has {', '.join(known)}")
-    plan = _Plan(
+    plan = BoostingPlan(
         BoostingOptions(**options),
         tuple(categorical),
         max_rounds,
@@ -208,7 +240,7 @@ def fit_boosting(
     return _boost(sets, held_out, priors, plan, "boosting")
 
 
-def _refined(sets: UnlabeledSets, errors: Array, plan: _Plan) -> ClassShares:
+def _refined(sets: UnlabeledSets, errors: Array, plan: BoostingPlan) -> ClassShares:
     """Refine set priors on logits that come, for each half of the rows, from the other half."""
     from unmix.learn.refined_priors import refine_priors
 
@@ -236,7 +268,7 @@ def _boost(
     sets: UnlabeledSets,
     held_out: UnlabeledSets | None,
     priors: ClassShares,
-    plan: _Plan,
+    plan: BoostingPlan,
     doing: str,
 ) -> BoostingFit:
     """Boost with the given set priors in place of those that the sets carry."""
@@ -245,20 +277,19 @@ def _boost(
     base = np.log(prior[1] / prior[0]) if transition.binary else np.log(prior)
     assert plan.method.information is not None  # `_check` looked
     hessian, risk = plan.method.information(transition), plan.method.risk(transition)
-    start = np.broadcast_to(base, (len(sets), *base.shape))
-    information = hessian(start, sets.set_index).reshape(len(sets), -1).sum(axis=0).max()
-    parameters = _parameters(plan, base.size, 0.2 if information > MUCH_INFORMATION else 0.1)
+    rate = learning_rate(plan, transition, base, sets.set_index, len(sets))
+    parameters = plan.parameters(base.size, rate)
     train = _dataset(sets, base, parameters, plan)
     booster = lgb.Booster(parameters, train)
-    objective = _objective(sets, base, risk, hessian, plan)
+    gradients = objective(sets, base, risk, hessian, plan)
     if held_out is not None:
         booster.add_valid(_dataset(held_out, base, parameters, plan, train), "held_out")
-        evaluate = _evaluation(held_out, plan.method, priors, prior)
+        evaluate = evaluation(held_out, plan.method, priors, prior)
 
     history: list[dict[str, float]] = []
     best, least = 0, np.inf
     for done in range(1, plan.max_rounds + 1):
-        if booster.update(fobj=objective):
+        if booster.update(fobj=gradients):
             break  # No leaf can be split any more.
         row: dict[str, float] = {"round": done}
         if held_out is None:
@@ -282,12 +313,23 @@ def _boost(
     )
 
 
-def _objective(
+def learning_rate(
+    plan: BoostingPlan, transition: Transition, base: Array, set_index: Array, num_rows: int
+) -> float:
+    """Return how large steps may be, by what so many rows like these say at the start."""
+    assert plan.method.information is not None
+    start = np.broadcast_to(base, (len(set_index), *base.shape))
+    of_rows = plan.method.information(transition)(start, set_index)
+    information = of_rows.reshape(len(set_index), -1).sum(axis=0).max()
+    return 0.2 if information * num_rows / len(set_index) > MUCH_INFORMATION else 0.1
+
+
+def objective(
     sets: UnlabeledSets,
     base: Array,
     risk: Any,
     hessian: Callable[[Array, Array], Array],
-    plan: _Plan,
+    plan: BoostingPlan,
 ) -> Callable[[Array, Any], tuple[Array, Array]]:
     """Return the function from logits to gradient and Hessian that LightGBM calls each round."""
     set_index = sets.set_index
@@ -310,7 +352,7 @@ def _objective(
     return gradient_and_hessian
 
 
-def _evaluation(
+def evaluation(
     held_out: UnlabeledSets, method: Method, priors: ClassShares, base: Array
 ) -> Callable[[Array, Any], tuple[str, float, bool]]:
     """Return the function from held-out logits, at a base prior, to their loss.
@@ -335,7 +377,7 @@ def _dataset(
     sets: UnlabeledSets,
     base: Array,
     parameters: dict[str, Any],
-    plan: _Plan,
+    plan: BoostingPlan,
     reference: lgb.Dataset | None = None,
 ) -> lgb.Dataset:
     """Return the rows as LightGBM holds them, their logits started at the base."""
@@ -348,26 +390,7 @@ def _dataset(
     )
 
 
-def _parameters(plan: _Plan, num_outputs: int, learning_rate: float) -> dict[str, Any]:
-    """Return LightGBM's parameters, with the given learning rate unless the user chose one."""
-    options = asdict(plan.options)
-    del options["patience"]
-    options["learning_rate"] = plan.options.learning_rate or learning_rate
-    return options | {
-        "objective": "none",
-        "metric": "none",
-        "num_class": num_outputs,
-        "bagging_freq": 1,
-        "seed": plan.seed,
-        "num_threads": plan.num_threads or 0,
-        "deterministic": True,
-        "force_col_wise": True,
-        "feature_pre_filter": False,
-        "verbosity": -1,
-    }
-
-
-def _check(sets: UnlabeledSets, held_out: UnlabeledSets | None, plan: _Plan) -> None:
+def _check(sets: UnlabeledSets, held_out: UnlabeledSets | None, plan: BoostingPlan) -> None:
     """Refuse what cannot be boosted."""
     if plan.max_rounds < 1:
         raise InputError(f"max_rounds must be 1 or more; got {plan.max_rounds}")
@@ -392,19 +415,22 @@ def _check(sets: UnlabeledSets, held_out: UnlabeledSets | None, plan: _Plan) -> 
 
 
 def _fit_model(
-    sets: UnlabeledSets,
+    sets: UnlabeledSets | SetsInParts,
     setup: Setup,
     *,
     categorical: Sequence[int] = (),
     prior_errors: Array | None = None,
     progress: Progress | None = None,
     start: BoostingFit | None = None,
+    checkpoint: Checkpoint | None = None,
     **_: Any,
 ) -> Learner:
     """Fit trees, the number of rounds chosen on held-out rows.
 
     It is known from `start`, a fit to some of these rows: then trees grow on all of them.
     """
+    if isinstance(sets, SetsInParts):
+        return _fit_in_parts(sets, setup, tuple(categorical), progress, checkpoint)
     kept, held_out, most = sets, None, MOST_ROUNDS
     if start is None:
         kept, held_out = _split(sets, method_named(setup.method), setup.seed)
@@ -425,6 +451,36 @@ def _fit_model(
     base = method_named(setup.method).base_prior(sets.transition)
     refined = fit.set_priors is not sets.set_priors
     return Learner(setup, fit, base, fit.set_priors, fit.history, refined)
+
+
+def _fit_in_parts(
+    sets: SetsInParts,
+    setup: Setup,
+    categorical: tuple[int, ...],
+    progress: Progress | None,
+    checkpoint: Checkpoint | None,
+) -> Learner:
+    """Fit trees to rows that lie with the workers of an engine."""
+    from unmix.learn.trees_in_parts import boost_in_parts
+
+    method, parts = method_named(setup.method), cast("FileParts", sets.parts)
+    plan = BoostingPlan(
+        BoostingOptions(), categorical, MOST_ROUNDS, setup.seed, None, progress, method
+    )
+    sets = replace(sets, parts=parts.as_taken_by("native"))
+    kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
+    fit = boost_in_parts(kept, held_out, plan, checkpoint)
+    return Learner(setup, fit, method.base_prior(sets.transition), sets.set_priors, fit.history)
+
+
+def _refuse_parts(sets: SetsInParts, method: Method, errors: Array) -> None:
+    """Refuse what rows with workers cannot teach trees."""
+    refuse_whole_sets("boosting", method)
+    if method.refines and errors.any():
+        raise InputError(
+            "shares with standard errors cannot be refined by boosting with an engine; leave the "
+            "errors out, or use model linear or mlp"
+        )
 
 
 def _split(
@@ -476,6 +532,7 @@ ROWS = {
         weights_name="trees.txt",
         in_memory=True,
         in_auto=True,
+        in_parts=_refuse_parts,
         unit="",
     )
 }

@@ -25,6 +25,7 @@ from unmix.learn.sums import FloatArray, IntArray, Question, answer
 
 if TYPE_CHECKING:
     from unmix.learn.shards import Lesson, Reply, Shard
+    from unmix.learn.trees_in_parts import Grove, Grower, Start
 
 __all__ = [
     "Engine",
@@ -34,6 +35,7 @@ __all__ = [
     "Known",
     "PartSummary",
     "Plan",
+    "WorkerLostError",
     "one_by_one",
 ]
 
@@ -65,6 +67,10 @@ class FilePlan:
     def worker(self) -> FileWorker:
         """Return what does the work in its process."""
         return FileWorker(self)
+
+
+class WorkerLostError(Exception):
+    """A worker died while all worked together."""
 
 
 class Plan(Protocol):
@@ -144,6 +150,8 @@ class FileWorker:
         self._known: Known | None = None
         self._shards: dict[int, Shard] = {}
         self._lesson: Lesson | None = None
+        self._start: Start | None = None
+        self._grower: Grower | None = None
 
     def summarise(self, part: int) -> PartSummary:
         """Look at all rows of a part once."""
@@ -198,6 +206,21 @@ class FileWorker:
             self._shards[number] = Shard(lesson, number, lambda part: self._taken(part, known))
         epoch, batch = when.tolist()
         return self._shards[number].gradient(point, epoch, batch)
+
+    def grow(self, rank: int, known: Known, grove: Grove, start: Start, rounds: Array) -> str:
+        """Grow trees with the other workers of a group; return all of them as text."""
+        from unmix.learn.trees_in_parts import Grower
+
+        if self._start is not start:
+            self._grower = None  # its sockets, before others are opened
+            read = [
+                self._rows(part, known)
+                for part in range(rank, grove.num_parts, len(start.addresses))
+            ]
+            x, set_index = (np.concatenate(arrays) for arrays in zip(*read, strict=True))
+            self._start, self._grower = start, Grower(grove, start, rank, x, set_index)
+        assert self._grower is not None
+        return self._grower.grow(int(rounds[0]))
 
     def _taken(self, part: int, known: Known) -> tuple[Array, Array]:
         """Return the rows of a part, which are kept no longer: whoever takes them keeps them."""
@@ -275,6 +298,16 @@ class Engine(Protocol):
 
         Arguments may be large and the same in many calls, so that workers should keep them, all
         but arrays. `done` is called with each part as it is finished, in any order.
+        """
+
+    def addresses(self) -> list[str]:
+        """Return HOST:PORT of each worker, where nobody listens yet."""
+
+    def together(self, work: str, *arguments: Any) -> list[Any]:
+        """Return what the method `work` of all workers says, who speak with each other meanwhile.
+
+        Each is called once, with its number and the arguments. If one dies all begin anew, and
+        `WorkerLostError` is raised.
         """
 
 
