@@ -123,7 +123,17 @@ def command_of(process):
 def fit(folder, address, name="model"):
     """Start a fit that joins the nodes."""
     command = [sys.executable, "-m", "unmix.cli", "fit", "rows", "--sets", "region"]
-    command += ["--priors", "rates.csv", "--method", "ssc", "-o", name, "--json"]
+    command += [
+        "--priors",
+        "rates.csv",
+        "--model",
+        "linear",
+        "--method",
+        "ssc",
+        "-o",
+        name,
+        "--json",
+    ]
     command += ["--overwrite", "--engine", address, "--timeout", "300"]
     return subprocess.Popen(
         command,
@@ -210,7 +220,7 @@ def main():
     options = parse_options("engine_kills", workers=10, nodes=3, drivers=3, rows=800_000, seed=0)
     rng = random.Random(options.seed)
     os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     with tempfile.TemporaryDirectory(prefix="uk") as place:
         folder = Path(place)
         prepare(folder, 40_000 if options.quick else options.rows)

@@ -57,7 +57,7 @@ class Asked:
 
     def __init__(self, name, engine, folder, priors, scratch):
         started = time.perf_counter()
-        self.name, self.engine = name, engine
+        self.name, self.engine, self.priors = name, engine, priors
         source = TableSource.open(str(folder), "region", priors, engine=engine, held_out=0.01)
         self.context = source.rows(scratch / name.replace(" ", "-"), {})
         self.rows, _ = self.context.__enter__()

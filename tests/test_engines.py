@@ -78,7 +78,7 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def ray_engine():
     """One Ray for all tests of this file, since it takes seconds to start."""
-    with engine_named("ray", workers=3, timeout=120) as engine:
+    with engine_named("ray", workers=3, timeout=600) as engine:
         yield engine
 
 
@@ -288,8 +288,8 @@ def rates(folders):
     ("options", "said"),
     [
         (
-            ["--engine", "ray", "--model", "mlp"],
-            "model mlp is not available with --engine ray; use linear",
+            ["--engine", "ray", "--model", "resnet32"],
+            "resnet32 is not available with --engine ray; use 'linear', 'boosting', 'mlp'",
         ),
         (["--engine", "spark"], "there is no engine 'spark'; use local, ray, or ray://HOST:PORT"),
         (["--workers", "2"], "--workers is about --engine ray; add that or leave --workers out"),
@@ -331,8 +331,8 @@ def test_the_classifier_takes_files_and_an_engine(folders, tmp_path):
     assert UnmixClassifier.load(tmp_path / "m").get_params()["engine"] == "local"
     with pytest.raises(InputError, match="with engine='local' fit takes files"):
         UnmixClassifier(given, engine="local", **options).fit(frame, frame["region"])
-    with pytest.raises(InputError, match="model boosting is not available with an engine"):
-        UnmixClassifier(given, engine="local", model="boosting").fit(folder, "region")
+    with pytest.raises(InputError, match="model resnet32 is not available with an engine"):
+        UnmixClassifier(given, engine="local", model="resnet32").fit(folder, "region")
 
 
 def table_of_folder(folder, k):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unmix.cli.group import PathName, exit_code_of, fail, json_option, main, tell
+from unmix.cli.shared_options import engine_of, timeout_option
 from unmix.errors import InputError
 from unmix.files import check_writable
 
@@ -79,6 +80,13 @@ def _numbers(ctx: Any, param: Any, value: str | None) -> tuple[int, ...] | None:
 @click.option("--again", is_flag=True, help="Run again what another version of the code ran.")
 @click.option("--report-only", is_flag=True, help="Run nothing; use what the store holds.")
 @click.option("--data", "data_folder", type=PathName(), help="Folder of the datasets.")
+@click.option(
+    "--engine",
+    metavar="ENGINE",
+    help="Run cells by ray (on this machine) or ray://HOST:PORT (a cluster, all of whose machines "
+    "have the datasets); the store stays here.",
+)
+@timeout_option
 @json_option
 def reproduce(
     studies: tuple[str, ...],
@@ -98,6 +106,8 @@ def reproduce(
     again: bool,
     report_only: bool,
     data_folder: str | None,
+    engine: str | None,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Run studies of the paper and set our numbers beside the published ones.
@@ -140,7 +150,9 @@ def reproduce(
         if import_file is not None:
             store.import_(import_file)
         if not report_only:
-            _run(cells, store, workers, threads, data_folder, again=again, show=not as_json)
+            with engine_of(engine, workers if engine else None, timeout) as carrier:
+                options: dict[str, Any] = {"again": again, "engine": carrier}
+                _run(cells, store, workers, threads, data_folder, show=not as_json, **options)
         if export_file is not None:
             store.export(export_file)
         results, failures = store.results(), store.failures()
@@ -173,8 +185,8 @@ def _run(
     threads: int,
     data_folder: str | None,
     *,
-    again: bool,
     show: bool,
+    **options: Any,
 ) -> None:
     """Run what has no result yet, or say how to go on."""
     from unmix.progress import progress_bar
@@ -191,7 +203,7 @@ def _run(
                 threads=threads,
                 data_folder=data_folder,
                 progress=progress,
-                again=again,
+                **options,
                 note=(lambda line: tell(line, err=True)) if show else None,
             )
     except KeyboardInterrupt as stop:

@@ -74,6 +74,7 @@ class RayEngine:
         self._start: _Start | None = None
         self._held: dict[int, tuple[Any, Any]] = {}  # what workers keep, and where it lies
         self._number = 0
+        self._meeting = 0  # of those who were told each other's addresses
         self._folder: TemporaryFolder | None = None
 
     def __enter__(self) -> RayEngine:
@@ -142,14 +143,16 @@ class RayEngine:
 
     def addresses(self) -> list[str]:
         """Return HOST:PORT of each worker, where nobody listens yet."""
-        return self._answers([actor.address.remote() for actor in self._actors[: self._count]])
+        self._meeting += 1
+        actors = self._actors[: self._count]
+        return self._answers([actor.address.remote(self._meeting) for actor in actors])
 
     def together(self, work: str, *arguments: Any) -> list[Any]:
         """Call all actors at once, see `unmix.learn.part_files.Engine`."""
         ray, sent = self._ray, [self._sent(argument) for argument in (self._start, *arguments)]
         actors = self._actors[: self._count]
         calls = [
-            actor.do.options(max_task_retries=0).remote(work, rank, sent)
+            actor.do.options(max_task_retries=0).remote(work, rank, sent, self._meeting)
             for rank, actor in enumerate(actors)
         ]
         try:
@@ -161,6 +164,7 @@ class RayEngine:
             with _as_it_was():
                 for actor in actors:
                     ray.kill(actor, no_restart=False)
+            time.sleep(LOOK_SECONDS)  # until they are dead: one that still answers would be lost
             raise WorkerLostError(str(error).strip().splitlines()[-1][:300]) from error
 
     def _answers(self, calls: list[Any]) -> list[Any]:
@@ -267,18 +271,25 @@ class _Actor:
     def __init__(self) -> None:
         self._worker: Any = None
         self._kept: dict[int, Any] = {}
+        self._meeting = 0
 
-    def do(self, work: str, part: int, sent: list[tuple[int, Any]]) -> Any:
+    def do(
+        self, work: str, part: int, sent: list[tuple[int, Any]], meeting: int | None = None
+    ) -> Any:
         """Call a method of the worker with arguments as `RayEngine` sends them, a start first."""
+        if meeting not in (None, self._meeting):
+            raise WorkerLostError("a worker was started again")
         if sent[0][0] not in self._kept:
             self._kept.clear()  # another plan
             self._worker = _started(self._received(*sent[0]))
         arguments = [self._received(*one) for one in sent[1:]]
         return getattr(self._worker, work)(part, *arguments)
 
-    def address(self) -> str:
+    def address(self, meeting: int) -> str:
         """Return HOST:PORT of this process, where nobody listens yet."""
         import ray
+
+        self._meeting = meeting
 
         host = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
         with socket.socket() as free:
@@ -315,6 +326,8 @@ def _started(start: _Start) -> Any:
 
 def _set_variables(*, alone: bool) -> None:
     """Set the variables that Ray reads when it is loaded, for as long as this process lives."""
+    # What it starts reads this one: else a busy machine leaves workers next to nothing.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     if "ray" in sys.modules:
         return
     if alone and not any(name.startswith("RAY_AUTH_") for name in os.environ):

@@ -134,7 +134,9 @@ class SetsInParts:
 def refuse_whole_sets(model: str, method: Method) -> None:
     """Refuse a method that wants more than any rows in a batch, for models that learn in parts."""
     if method.batch_by != "rows" or method.penalty is not None:
-        able = [n for n, m in METHODS.items() if m.batch_by == "rows" and not (m.penalty or m.labeled)]
+        able = [
+            n for n, m in METHODS.items() if m.batch_by == "rows" and not (m.penalty or m.labeled)
+        ]
         raise InputError(
             f"{model} cannot learn by {method.name} from rows with an engine; use "
             f"{listed(able)}, or model linear"

@@ -33,6 +33,7 @@ __all__ = ["check_cells", "run_study"]
 
 # A cell that takes its worker down this often is not run again: memory, most likely.
 MOST_DEATHS = 5
+ASK_EVERY = 0.5  # seconds between two questions to the workers of an engine
 # Not a file of the working folder that has the name of a library (-P).
 WORKER = [sys.executable, "-P", "-m", "unmix.studies.worker"]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -44,7 +45,8 @@ Note = Callable[[str], None]
 class _Worker:
     """A worker process and what it is doing."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | None = None
+    """None: it belongs to an engine."""
     cell: int | None = None
     share: float = 0.0
     text: str = ""
@@ -54,6 +56,7 @@ class _Worker:
         """Wait for the end of the process and return its exit code."""
         if self.listener:
             self.listener.join()
+        assert self.process is not None
         with contextlib.suppress(BrokenPipeError), self.process:
             pass  # closes the pipes and waits
         return self.process.wait()
@@ -92,6 +95,7 @@ def run_study(
     progress: Progress | None = None,
     note: Note | None = None,
     again: bool = False,
+    engine: Any = None,
 ) -> dict[Cell, str]:
     """Run the cells that have no result yet, in the order given.
 
@@ -110,6 +114,8 @@ def run_study(
         Called when a cell has ended.
     again : bool
         Run cells again whose result another version of the code made.
+    engine : Engine, optional
+        Whose workers run the cells; processes of this machine if left out.
 
     Returns
     -------
@@ -123,7 +129,10 @@ def run_study(
     if store.unfinished(cells):
         run = _Run(cells, store, threads, data_folder, progress, note)
         try:
-            run.until_done(workers)
+            if engine is None:
+                run.until_done(workers)
+            else:
+                run.until_done_by(engine)
         finally:
             run.stop()
     for cell in store.results(cells):
@@ -145,6 +154,7 @@ class _Run:
         note: Note | None,
     ) -> None:
         self.cells, self.store, self.progress, self.note = cells, store, progress, note
+        self.threads, self.data_folder = threads, data_folder
         self.environment = os.environ | dict.fromkeys(THREADS, str(threads))
         self.left = store.unfinished(cells)
         self.total = len(self.left)
@@ -174,11 +184,32 @@ class _Run:
                 self._worker_died(worker)
             self._show()
 
+    def until_done_by(self, engine: Any) -> None:
+        """Hand cells to the workers of an engine, and ask these how far they are."""
+        from unmix.studies.engine_cells import CellsOnEngine
+
+        asked = CellsOnEngine(
+            list(self.cells),
+            self.store,
+            engine,
+            threads=self.threads,
+            data_folder=self.data_folder,
+            most_deaths=MOST_DEATHS,
+        )
+        self.workers = [_Worker() for _ in asked.numbers]
+        while left := self.store.unfinished(self.cells):
+            if asked.hand_out(left):
+                for message in asked.look():
+                    self._handle_message(self.workers[message["worker"]], message)
+                self._show()
+            time.sleep(ASK_EVERY)
+
     def stop(self) -> None:
         """End the workers that are left; what they saved is whole at every moment."""
         for worker in self.workers:
-            worker.process.kill()
-            worker.leave()
+            if worker.process is not None:
+                worker.process.kill()
+                worker.leave()
 
     def _start(self) -> None:
         """Start a worker and a thread that listens to it."""
@@ -201,6 +232,7 @@ class _Run:
 
     def _listen(self, worker: _Worker) -> None:
         """Pass on each line a worker tells, and an empty one when it has ended."""
+        assert worker.process is not None
         assert worker.process.stdout is not None
         for line in worker.process.stdout:
             self.told.put((worker, line))
