@@ -29,6 +29,7 @@ from unmix.learn.models import Setup
 
 L2, CLOSE, BATCH = 1e-4, 0.002, 128
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+STEPS = (*RATES, 30.0, 100.0)  # of the server, which sees all rows
 PULLS = (0.01, 0.1, 1.0)
 EPSILONS = (8.0, 3.0, 1.0)
 
@@ -177,8 +178,8 @@ def of_rivals(sets, rounds, score, central_auc):
         "FedProx": [
             ({"rate": r, "pull": p}, rivals.averaging(r, p)) for r in RATES[:5] for p in PULLS
         ],
-        "FedSGD": [({"rate": r}, rivals.gradients(r, adam=False)) for r in RATES],
-        "FedSGD with Adam": [({"rate": r}, rivals.gradients(r, adam=True)) for r in RATES],
+        "FedSGD": [({"rate": r}, rivals.gradients(r, adam=False)) for r in STEPS],
+        "FedSGD with Adam": [({"rate": r}, rivals.gradients(r, adam=True)) for r in STEPS],
     }
     for name, runs in tried.items():
         of_runs = [summary(scores, central_auc) | chosen for chosen, scores in runs]
