@@ -10,9 +10,12 @@ import pytest
 from scipy.stats import norm
 
 from test_federated import Spoiling, asked_for_sums, hospitals, one_set, sets_of, with_array
+from unmix import UnmixClassifier
 from unmix.errors import InputError
 from unmix.federated.flower import sealed, unsealed
 from unmix.federated.messages import REFUSAL, Message
+from unmix.federated.model_copies import give_model, write_given
+from unmix.federated.parties_here import PartiesHere
 from unmix.federated.party import Party
 from unmix.federated.replies import Conversation
 from unmix.federated.sum_noise import SumNoise, epsilon_of
@@ -200,6 +203,38 @@ def test_what_is_wrong_with_a_row_is_told_to_its_owner_alone():
     parties[2].frame = parties[2].frame.assign(age=pd.Timestamp("2026-01-01").time())
     with pytest.raises(InputError, match=r"party 'hospital 2': column 'age' holds values of type"):
         sets_of(parties)  # who tries it owns them all
+
+
+@pytest.mark.parametrize(("wards", "method"), [(1, "ssc"), (4, "set-effects")])
+def test_the_copy_of_a_party_knows_no_set_of_another(wards, method, tmp_path):
+    parties, table = hospitals(number=4, wards=wards)
+    fit = fit_together(Conversation(PartiesHere(parties)), method=method, l2=1e-3, resamples=2)
+    conversation = Conversation(PartiesHere(parties))
+    give_model(conversation, fit)
+    x = table.drop(columns=["ward", "y"])
+    for j, party in enumerate(parties):
+        folder = tmp_path / party.name
+        folder.mkdir()
+        write_given(party.model, folder)
+        clf = UnmixClassifier.load(folder)
+        ours = fit.classifier
+        np.testing.assert_array_equal(clf.predict_proba(x), ours.predict_proba(x))
+        own = table["ward"].str.startswith(f"ward {j}.")
+        known = {name: ours.stated_priors_[name] for name in table["ward"][own].unique()}
+        if wards > 1:
+            args = x[own], table["ward"][own]
+            np.testing.assert_array_equal(
+                clf.predict_proba(args[0], sets=args[1], set_priors=known),
+                ours.predict_proba(args[0], sets=args[1], set_priors=known),
+            )
+        text = (folder / "model.json").read_text()
+        assert set(re.findall(r"ward \d\.\d", text)) == set(known)
+        others = [repr(float(s)) for name, s in ours.stated_priors_.items() if name not in known]
+        long = [share for share in others if len(share) > 10]  # 0.1 is in many numbers
+        assert long
+        assert not any(share in text for share in long)
+        assert clf.set_ids_[-1] == "all other parties"
+        assert len(clf.set_ids_) == wards + 1
 
 
 LIES = {

@@ -121,9 +121,9 @@ def serve(
         lock = lock if certificates is None else "encrypted"
         tell(f"listening on {host}:{port} ({lock}) for {parties} parties", err=True)
         link.wait_for(parties, wait, lambda name: tell(f"party {name!r} joined", err=True))
-        conversation, folder = fit_to(link, timeout, least_rows)
+        conversation, fit = fit_to(link, timeout, least_rows)
         if give_model:
-            give(conversation, folder)
+            give(conversation, fit)
 
 
 @federated.command()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["fitted_into"]
 
-FitTo = Callable[["Transport", float, int], "tuple[Conversation, Path]"]
+FitTo = Callable[["Transport", float, int], "tuple[Conversation, FederatedFit]"]
 
 
 @contextmanager
@@ -43,7 +42,9 @@ def fitted_into(fitting: dict[str, Any], as_json: bool) -> Iterator[FitTo]:
     refuse = refuse_other_folder
     with atomic_folder(output, overwrite=fitting["overwrite"], refuse=refuse) as folder:
 
-        def fit_to(transport: Transport, timeout: float, least: int) -> tuple[Conversation, Path]:
+        def fit_to(
+            transport: Transport, timeout: float, least: int
+        ) -> tuple[Conversation, FederatedFit]:
             with progress_bar("fitting together", enabled=not as_json) as progress:
                 phase = ""
 
@@ -68,7 +69,7 @@ def fitted_into(fitting: dict[str, Any], as_json: bool) -> Iterator[FitTo]:
             if fitting["figures"] is not None:
                 write_figures(fit.judgement, fitting["figures"], fitting["figure_format"])
             found.append(fit)
-            return conversation, folder
+            return conversation, fit
 
         yield fit_to
     _tell_fit(found[0], told, output, as_json)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unmix.core.class_shares import ClassShares
 from unmix.core.set_risks import SetEffectRisk
 from unmix.core.share_density import ShareResiduals
 from unmix.federated.agreement import Agreement
@@ -29,6 +30,7 @@ __all__ = [
     "PartyFold",
     "PartySets",
     "fit_party_sets",
+    "joined_others",
     "own_question",
     "point_of",
     "told_of",
@@ -165,9 +167,30 @@ class PartyParts:
 
 def own_question(question: Question, own: IntArray) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what a party is told of a question, as text and arrays: all other sets are one."""
-    shares, sizes = question.set_priors, np.asarray(question.set_sizes)
-    matrix, precision = shares.matrix, shares.precision
-    counted = np.where(precision.exact, precision.counted, RATE)[own]
+    matrix, sizes, counted, errors = joined_others(question.set_priors, question.set_sizes, own)
+    text = {"about": question.about, "method": question.method, "num_rows": question.num_rows}
+    target = np.atleast_1d(np.asarray(question.target_prior, dtype=np.float64))
+    return text, {
+        "shares": matrix,
+        "sizes": sizes.astype(np.int64),
+        "counted": np.where(np.isfinite(counted), counted, RATE),
+        "errors": errors,
+        "target": target,
+    }
+
+
+def joined_others(
+    shares: ClassShares, sizes: IntArray, own: IntArray
+) -> tuple[FloatArray, IntArray, FloatArray, FloatArray]:
+    """Return what a party may know of all sets: its own, and all others as one, if there are any.
+
+    Returns
+    -------
+    shares (m', K), sizes (m',), rows of which shares were counted (m',), errors of shares (m',)
+    """
+    matrix, sizes, precision = shares.matrix, np.asarray(sizes), shares.precision
+    assert precision is not None  # every party has told it
+    counted = np.where(precision.exact, precision.counted, np.inf)[own]
     own_matrix, own_sizes, errors = matrix[own], sizes[own], precision.errors[own]
     others = np.ones(len(sizes), dtype=bool)
     others[own] = False
@@ -175,16 +198,8 @@ def own_question(question: Question, own: IntArray) -> tuple[dict[str, Any], dic
         average = sizes[others] @ matrix[others] / sizes[others].sum()
         own_matrix = np.vstack((own_matrix, average / average.sum()))
         own_sizes = np.append(own_sizes, sizes[others].sum())
-        counted, errors = np.append(counted, RATE), np.append(errors, 0.0)
-    text = {"about": question.about, "method": question.method, "num_rows": question.num_rows}
-    target = np.atleast_1d(np.asarray(question.target_prior, dtype=np.float64))
-    return text, {
-        "shares": own_matrix,
-        "sizes": own_sizes.astype(np.int64),
-        "counted": counted,
-        "errors": errors,
-        "target": target,
-    }
+        counted, errors = np.append(counted, np.inf), np.append(errors, 0.0)
+    return own_matrix, own_sizes, counted, errors
 
 
 @dataclass(frozen=True, eq=False)
