@@ -1,7 +1,6 @@
 import copy
 import functools
 import json
-import sys
 import threading
 from pathlib import Path
 
@@ -42,7 +41,6 @@ def test_a_model_comes_back_with_the_same_predictions(tmp_path, model):
     assert back.retarget(0.5).predict_proba(x).shape == (len(x), 2)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="folders are exchanged on Linux")
 def test_a_model_that_is_replaced_while_it_is_read_is_one_or_the_other(tmp_path):
     clf, _ = fitted()
     models = [copy.copy(clf).retarget(share) for share in (0.2, 0.4)]

@@ -1,20 +1,18 @@
 """Writing files and folders so that a crash, a full disk or Ctrl-C leaves the old ones whole.
 
 Everything is written under a temporary name beside its destination and renamed when it is
-complete; what a killed process left there, the next one removes. A file is replaced in one step,
-and so is a folder on Linux. Elsewhere a folder takes two renames, since no portable call replaces a
-filled one: a crash between them leaves the old folder whole under a hidden name, and the next write
-puts it back. This module does not know what is inside the files it writes.
+complete; what a killed process left there, the next one removes. A file is replaced in one step. A
+folder takes two renames, since no portable call replaces a filled one: a crash between them leaves
+the old folder whole under a hidden name, and the next write puts it back. This module does not know
+what is inside the files it writes.
 """
 
 import contextlib
-import ctypes
 import errno
 import hashlib
 import os
 import shutil
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -30,6 +28,7 @@ __all__ = [
     "check_writable",
     "explained_os_errors",
     "hold_lock",
+    "is_being_replaced",
     "open_ordinary",
     "refuse_same_file",
     "sha256_of",
@@ -146,11 +145,10 @@ def atomic_folder(
     """
     Yield a temporary folder beside ``path`` and rename it to ``path`` on success.
 
-    At ``path`` is the old folder or the new one, never half of one. Where the system cannot let two
-    folders take each other's name, there is nothing for the moment between two renames: a crash in
-    that moment leaves the old folder whole at ``.NAME.replaced.tmp`` beside it; the next call for
-    ``path`` puts it back before it does anything else. A crash just after it leaves the new folder
-    at ``path`` and the old one to be removed by the next call.
+    At ``path`` is the old folder or the new one, never half of one, or for the moment between two
+    renames nothing. A crash in that moment leaves the old folder whole at ``.NAME.replaced.tmp``
+    beside it; the next call for ``path`` puts it back before it does anything else. A crash just
+    after it leaves the new folder at ``path`` and the old one to be removed by the next call.
 
     Parameters
     ----------
@@ -186,10 +184,10 @@ def atomic_folder(
             yield temporary
             _sync_tree(temporary)
             _check_folder_is_free(target, path, overwrite, refuse)
-            if not (target.is_dir() and any(target.iterdir())):
-                os.replace(temporary, target)
-            elif not _exchanged(temporary, target):
+            if target.is_dir() and any(target.iterdir()):
                 _put_in_place(temporary, target)
+            else:
+                os.replace(temporary, target)
             _sync_folder(target.parent)
             # Only now: until the names are on the disk, this is the folder to fall back on.
             _remove_backup(target)
@@ -385,16 +383,9 @@ def _backup_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.replaced.tmp")
 
 
-def _exchanged(new: Path, target: Path) -> bool:
-    """Let two folders take each other's name in one step; False where the system does not."""
-    if not sys.platform.startswith("linux"):
-        return False
-    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of fcntl.h and stdio.h
-    try:
-        rename = ctypes.CDLL(None).renameat2
-    except (AttributeError, OSError):  # an old C library
-        return False
-    return bool(rename(here, os.fsencode(new), here, os.fsencode(target), exchange) == 0)
+def is_being_replaced(path: str | os.PathLike[str]) -> bool:
+    """Say whether the folder that was at ``path`` has stepped aside for another."""
+    return _backup_path(Path(os.path.realpath(path))).exists()
 
 
 def _put_in_place(new: Path, target: Path) -> None:

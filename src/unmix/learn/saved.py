@@ -18,6 +18,7 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -31,7 +32,7 @@ from unmix.core.class_shares import ClassShares, num_logits
 from unmix.data.priors import Priors
 from unmix.data.wording import listed
 from unmix.errors import InputError
-from unmix.files import atomic_folder, open_ordinary
+from unmix.files import atomic_folder, is_being_replaced, open_ordinary
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.hidden_sets import Gain, HeldOutShares
 from unmix.learn.methods import method_named
@@ -216,9 +217,10 @@ def _checked_contents(folder: Path) -> dict[str, bytes]:
         try:
             return _contents(folder)
         except InputError:
-            if _identity(folder) == before:
+            if _identity(folder) == before and not is_being_replaced(folder):
                 raise
-            # It was replaced meanwhile, and its files are of two models.
+            # Another takes its place: the files were of two models, or for a moment there was none.
+            time.sleep(0.01)
     return _contents(folder)
 
 
