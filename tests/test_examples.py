@@ -108,7 +108,7 @@ def check_text(found):
     value = {name: float(text.rstrip("%")) for name, text in found.items() if is_number(text)}
     assert value["held_out"] < 0.5 * value["guess"] < value["ssc"]
     assert value["hits"] > 3 * value["random"]
-    assert value["hits"] < value["promised"] < value["hits"] + 28  # too high, no longer by 44
+    assert value["hits"] < value["promised"] < value["hits"] + 15  # too high, no longer by 44
     assert value["brier"] < value["brier_new"] < value["brier_share"]
     assert value["auc"] < value["auc_known"]
     assert value["z"] > 3

@@ -25,6 +25,7 @@ __all__ = [
     "UNMOVED",
     "LogitMove",
     "StandIns",
+    "feature_slopes",
     "lone_row_move",
     "stand_ins",
 ]
@@ -107,28 +108,50 @@ def stand_ins(
         Draws folds of sets, and features where there are many.
     """
     index, owner = np.asarray(set_index, np.int64), np.asarray(column_of, np.int64)
+    kept = _some_features(owner, rng)
+    found = feature_slopes(np.asarray(x)[:, kept], index, num_sets, owner[kept], rng)
+    told = np.isfinite(found)
+    columns, place = np.unique(owner[kept][told], return_inverse=True)
+    if len(columns) < LEAST_COLUMNS:
+        return NO_STAND_INS
+    by_column = np.bincount(place, found[told]) / np.bincount(place)
+    slope = (1 + by_column.sum()) / (1 + len(columns))
+    return StandIns(float(np.clip(slope, 0.0, 1.0)), len(columns))
+
+
+def feature_slopes(
+    x: npt.ArrayLike,
+    set_index: npt.ArrayLike,
+    num_sets: int,
+    column_of: npt.ArrayLike,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """Return l_k of every feature, see `stand_ins`: (d,), nan for those that others do not tell.
+
+    Parameters
+    ----------
+    x, set_index, num_sets, column_of, rng
+        As for `stand_ins`.
+    """
+    index, owner = np.asarray(set_index, np.int64), np.asarray(column_of, np.int64)
     rows = np.bincount(index, minlength=num_sets)
     present = rows > 0
+    found = np.full(len(owner), np.nan)
     if present.sum() < LEAST_SETS:
-        return NO_STAND_INS
-    kept = _some_features(owner, rng)
-    means, within = _means_and_within(np.asarray(x)[:, kept], index, rows)
-    means, owner = means[present], owner[kept]
-    able = (means.var(axis=0) > TINY) & (np.diag(within) > TINY)
+        return found
+    means, within = _means_and_within(np.asarray(x), index, rows)
+    means = means[present]
+    able = np.flatnonzero((means.var(axis=0) > TINY) & (np.diag(within) > TINY))
     means, within, owner = means[:, able], within[np.ix_(able, able)], owner[able]
     if len(np.unique(owner)) < 2:
-        return NO_STAND_INS
+        return found
     told, slopes = _told_by_others(means, owner, rng)
     inside = np.einsum("dk,dk->k", slopes, within)  # cov(W b_k, W_k)
     spread = np.einsum("dk,de,ek->k", slopes, within, slopes)
     told &= spread > TINY
-    columns, place = np.unique(owner[told], return_inverse=True)
-    if len(columns) < LEAST_COLUMNS:
-        return NO_STAND_INS
-    found = np.clip(inside[told] / spread[told], -MOST_SLOPE, MOST_SLOPE)
-    by_column = np.bincount(place, found) / np.bincount(place)
-    slope = (1 + by_column.sum()) / (1 + len(columns))
-    return StandIns(float(np.clip(slope, 0.0, 1.0)), len(columns))
+    own = np.clip(inside[told] / spread[told], -MOST_SLOPE, MOST_SLOPE)
+    found[able[told]] = own
+    return found
 
 
 def lone_row_move(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from unmix.core.assumptions import SET_EFFECTS, ResidualRule
+from unmix.core.chance_sets import chance_p_value
 from unmix.core.row_losses import set_log_loss
 from unmix.core.share_density import ShareResiduals, join_residuals, log_density
 from unmix.data.sets import UnlabeledSets, held_out_rows
@@ -32,6 +33,7 @@ CLEARLY_WORSE = -2.0  # z of the difference to the best, at which it may end bef
 SEEN = 1.92  # log-likelihood that a set effect must add: chance adds more in 1 of 20
 # That rules out counts before they are tried: what the error of the model adds is no set effect.
 CLEARLY_SEEN = 5.0
+BY_CHANCE = 0.001  # p-value of features that differ between sets, below which these are natural
 HOPELESS = -1.0  # z of a line, below which its method is not tried with anything dearer
 MOST_NUMBERS = 2_000_000  # rows x columns to score by
 ENOUGH_SETS = 200  # to score by; more would only take longer
@@ -105,7 +107,23 @@ def score_on_sets(
         return []
     divided = set_folds(first.set_priors, present, folds, rng)
     hidden_sets = [_Fold(first, hidden) for hidden in divided]
-    return score_hidden_sets(hidden_sets, views, setups, categorical=categorical, progress=progress)
+    return score_hidden_sets(
+        hidden_sets,
+        views,
+        setups,
+        categorical=categorical,
+        chance=_put_together_by_chance(first),
+        progress=progress,
+    )
+
+
+def _put_together_by_chance(sets: UnlabeledSets) -> bool:
+    """Say whether features of sets differ by no more than their rows and classes do."""
+    if sets.set_index.ndim == 2:
+        return True
+    flat, precision = sets.x.reshape(len(sets), -1), sets.set_priors.precision
+    off = 0.0 if precision is None else precision.errors**2
+    return chance_p_value(flat, sets.set_index, sets.set_priors.matrix, off) > BY_CHANCE
 
 
 def score_hidden_sets(
@@ -114,6 +132,7 @@ def score_hidden_sets(
     setups: Sequence[Setup],
     *,
     categorical: Sequence[int] = (),
+    chance: bool = True,
     progress: Progress | None = None,
 ) -> list[Scored]:
     """Score how well each setup predicts the stated shares of sets that are hidden in turn.
@@ -124,6 +143,8 @@ def score_hidden_sets(
         The folds, which know how to fit to the other sets and to predict those they hide.
     views : mapping from a model name to what the folds fit to
     setups, categorical, progress : as for `score_on_sets`
+    chance : bool
+        Whether the features of the sets differ as by chance.
     """
     told = _Told(progress, setups, len(hidden_sets))
     without_rows, _ = _density([fold.baseline() for fold in hidden_sets], hidden_sets)
@@ -136,7 +157,7 @@ def score_hidden_sets(
             continue
         path = _strengths(setup, view)
         try:
-            tried = _scores_of(path, view, hidden_sets, categorical, told)
+            tried = _scores_of(path, view, hidden_sets, categorical, told, chance=chance)
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return []
         k = _strongest(np.stack([entry.density for entry in tried]))
@@ -216,7 +237,7 @@ class _Tried(NamedTuple):
     """Log density of the stated share of each set (m,)."""
     tau: float
     by_chance: bool
-    """Whether sets differ from each other no more than their rows do: no set effect is seen."""
+    """Whether sets differ by their rows alone: in their features, and no set effect is seen."""
     effect: float
     """Log-likelihood that a set effect adds."""
     share_error: float
@@ -230,6 +251,8 @@ def _scores_of(
     folds: Sequence[HiddenSets],
     categorical: Sequence[int],
     told: _Told,
+    *,
+    chance: bool,
 ) -> list[_Tried]:
     """Fit each setup of a path to every fold, until two in turn were no better than the best."""
     learners: list[Learner | None] = [None] * len(folds)
@@ -250,7 +273,7 @@ def _scores_of(
             shares.append(of_sets)
         share_error = _root_mean_square(shares, folds)
         found_by = [
-            _tried(of_rule, folds, rule, share_error, np.concatenate(predicted, axis=1))
+            _tried(of_rule, folds, rule, share_error, np.concatenate(predicted, axis=1), chance)
             for of_rule, rule in zip(residuals, rules, strict=True)
         ]
         # The first rule is the method's own; another needs that sets differ by chance alone.
@@ -274,12 +297,13 @@ def _tried(
     rule: ResidualRule,
     share_error: float,
     predicted: Array,
+    chance: bool,
 ) -> _Tried:
     """Return the density of the stated shares, and whether the sets have effects of their own."""
     density, tau = _density(residuals, folds)
     without, _ = _density(residuals, folds, 0.0)
     effect = float(np.nansum(density - without))
-    by_chance = rule is SET_EFFECTS.residuals and effect <= SEEN
+    by_chance = chance and rule is SET_EFFECTS.residuals and effect <= SEEN
     return _Tried(density, tau, by_chance, effect, share_error, predicted)
 
 
