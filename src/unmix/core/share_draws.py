@@ -47,6 +47,7 @@ IntArray = npt.NDArray[np.int64]
 ROUNDS = 20  # each by one fit: those resampled in turn
 STRATA = 25  # draws in a round; the effects of a set lie in so many equally likely strata
 NUM_DRAWS = ROUNDS * STRATA
+LEAST_FITS, OUTER = 10, 0.975
 BLOCK = 4096  # groups at once, which bounds the memory
 
 # (which fit, which sets (s,), standard normals (d, s) or (d, s, K)) -> what these sets add to the
@@ -246,6 +247,20 @@ def known_set_logits(sets: ScoredSets, logits: FloatArray, rule: KnownRule) -> F
     return np.asarray(logits + rule(sets, logits).offsets[sets.set_index])
 
 
+def _spread_for_quantiles(fits: FloatArray) -> FloatArray:
+    """Return fits (R, ...) so far apart that their quantiles are those of the law they are from.
+
+    Of twenty normal numbers the quantiles of 2.5 and 97.5 % lie at 1.65 deviations, not at 1.96.
+    """
+    number = len(fits)
+    if number < LEAST_FITS:  # of which quantiles say too little to be put right
+        return fits
+    ordered = ndtri((np.arange(number) + 1 - 0.375) / (number + 0.25))  # expected (Blom, 1958)
+    factor = max(float(ndtri(OUTER) / np.quantile(ordered, OUTER)), 1.0)
+    centre = fits.mean(axis=0)
+    return np.asarray(centre + factor * (fits - centre))
+
+
 def known_set_fits(sets: ScoredSets, rule: KnownRule) -> FloatArray:
     """Return the logits of all rows by every fit, in known sets with what their shares add.
 
@@ -253,7 +268,7 @@ def known_set_fits(sets: ScoredSets, rule: KnownRule) -> FloatArray:
     third of the fits tell them apart as far as the model would, one only as far as was shown, and
     one by as much more.
     """
-    fits, known = sets.fits, sets.known
+    fits, known = _spread_for_quantiles(sets.fits), sets.known
     if not known.any():
         return fits
     part, rows = sets.only_known(), sets.part(known)[0]
