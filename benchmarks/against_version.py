@@ -13,6 +13,7 @@ turn. Results are kept one by one in results/against_version.jsonl; what is ther
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -35,7 +36,7 @@ STREAMED_ROWS = 500_000
 BASE = {"rows": 10_000, "sets": 20, "columns": 20, "epochs": 4}
 GROWN = {"rows": 40_000, "sets": 5_000, "columns": 40}
 QUICK_BASE, QUICK_GROWN = {"rows": 400, "sets": 4, "columns": 3, "epochs": 1}, {"rows": 800}
-TABLE_ROWS, PASS_ROWS = 5_000_000, 1_000_000
+TABLE_ROWS = 2_200_000  # so many that the network is that of large tables
 # Runs a script with the processor's clock for the one on the wall, which others make fast or slow.
 BY_PROCESSOR = """
 import runpy, sys, time
@@ -44,6 +45,17 @@ time.perf_counter = time.process_time
 sys.argv = sys.argv[1:]
 sys.path.insert(0, str(Path(sys.argv[0]).parent))
 runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+# Pieces of bigger_than_memory.py that leave a number in `found`.
+FIT = """
+import bigger_than_memory as b
+found = b.fit_command(folder, "{model}")["cpu_seconds"]
+"""
+PASS = """
+import bigger_than_memory as b
+from dataclasses import replace
+rows = replace(b.prepared(folder, folder / "scratch").rows, target_prior=0.5)
+found = b.bare_scan(folder / "rows.parquet") / b.{a_pass}(rows)
 """
 
 
@@ -107,6 +119,18 @@ def part_of(version, script, **job):
     return json.loads(printed.splitlines()[-1])
 
 
+def in_folder(version, place, code):
+    """Run code that knows the benchmarks of a version and a folder; return the number it found."""
+    start = (
+        "import sys, time; from pathlib import Path; time.perf_counter = time.process_time; "
+        "sys.path.insert(0, sys.argv[1]); folder, found = Path(sys.argv[2]), 0.0"
+    )
+    code = f"{start}\n{code}\nprint(found)"
+    _, printed = command(version, "-c", code, version / "benchmarks", place)
+    shutil.rmtree(Path(place) / "scratch", ignore_errors=True)
+    return float(printed.splitlines()[-1])
+
+
 def compare(old, repeats, measure, **_):
     """Return the medians of a measure by both versions, taking turns, and their ratio."""
     found = {"old": [], "new": []}
@@ -121,18 +145,6 @@ def step(version, seconds):
     """Return the time of a training step over that of the same operations as matrix products."""
     found = part_of(version, "step_cost.py", part="mlp", rounds=1, seconds=seconds, profiled=0)
     return max(found["sgemm"][0].values()) / found["now"][0]
-
-
-def table_on_disk(folder, rows, pass_rows, version):
-    """Return what bigger_than_memory.py finds of a version, by what is compared."""
-    script, output = version / "benchmarks" / "bigger_than_memory.py", folder / "found.json"
-    sizes = ["--rows", rows, "--pass-rows", pass_rows, "--compare-rows", "--output", output]
-    command(version, "-c", BY_PROCESSOR, script, folder, *sizes)
-    found = json.loads(output.read_text())
-    rates = found["rates"]
-    return {fit["model"]: fit["cpu_seconds"] for fit in found["fits"]} | {
-        f"pass {name}": rates["scan"] / rates[name] for name in ("linear", "mlp")
-    }
 
 
 def fits(runs, options, both):
@@ -180,22 +192,17 @@ def step_cost(runs, options, both):
 
 def bigger_than_memory(runs, options, both):
     """Fits of a table on disk, and passes over it when it is shuffled."""
-    rows, passed = (20_000, 20_000) if options.quick else (TABLE_ROWS, PASS_ROWS)
-    titles = {name: f"`unmix fit`, {name}, {rows:,} rows on disk" for name in ("linear", "mlp")}
-    titles |= {f"pass {m}": f"a pass of {m} over shuffled rows, over a scan" for m in titles}
+    rows = 5_000 if options.quick else TABLE_ROWS
     with tempfile.TemporaryDirectory() as place:
-        found = {}  # of each version, turn by turn
-
-        def asked(name, version):
-            turns = found.setdefault(version, {key: [] for key in titles})
-            if not turns[name]:
-                for key, value in table_on_disk(Path(place), rows, passed, version).items():
-                    turns[key].append(value)
-            return turns[name].pop(0)
-
-        for name, what in titles.items():
-            measure = partial(both, partial(asked, name))
-            runs.once(measure, part="bigger_than_memory", what=what)
+        code = f"import bigger_than_memory as b; b.write_table(folder, {rows}, in_order=True)"
+        in_folder(NEW, place, code)
+        for model, a_pass in (("linear", "linear_pass"), ("mlp", "network_pass")):
+            for code, what in (
+                (FIT.format(model=model), f"`unmix fit`, {model}, {rows:,} rows on disk"),
+                (PASS.format(a_pass=a_pass), f"a pass of {model} over shuffled rows, over a scan"),
+            ):
+                measure = partial(both, lambda v, code=code: in_folder(v, place, code))
+                runs.once(measure, part="bigger_than_memory", what=what)
 
 
 PARTS = {
