@@ -1,10 +1,12 @@
 """Settings of the recipe `fast`, judged without a label on seeds that no table reports.
 
     python benchmarks/settle_recipe.py [--datasets kmnist,fashion-mnist,mnist] [--seeds 3]
+        [--scale 0.3] [--only 2]
 
 Each run draws ten sets, holds a twentieth of the images out and trains by `ssc`; what counts is the
 log-loss of the set index of the held-out images, after the last epoch and at the best. Test images
-are not looked at. Runs are kept in results/settle_recipe.jsonl, and docs/results.md shows them.
+are not looked at. With --scale fewer images are drawn; --only runs one of the settings. Runs are
+kept in results/settle_recipe.jsonl, and docs/results.md shows them.
 """
 
 import time
@@ -31,9 +33,9 @@ SETTINGS = (
 )
 
 
-def held_out(dataset, seed, setting, quick=False):
+def held_out(dataset, seed, scale, setting, quick=False):
     """Return the held-out log-loss of a setting."""
-    cell = Cell(dataset, seed=seed, held_out=HELD_OUT, scale=0.02 if quick else 1.0)
+    cell = Cell(dataset, seed=seed, held_out=HELD_OUT, scale=0.02 if quick else scale)
     benchmark = load_benchmark(dataset)
     rng = np.random.default_rng(np.random.SeedSequence([seed, 3]))
     sets, out = draw_cell(cell, benchmark).hold_out(HELD_OUT, rng)
@@ -63,14 +65,18 @@ def held_out(dataset, seed, setting, quick=False):
 def main():
     """Run the settings that have not been run."""
     torch.set_num_threads(1)
-    options, runs = open_runs("settle_recipe", datasets="kmnist,fashion-mnist,mnist", seeds="3")
+    options, runs = open_runs(
+        "settle_recipe", datasets="kmnist,fashion-mnist,mnist", seeds="3", scale=1.0, only=-1
+    )
+    settings = SETTINGS if options.only < 0 else SETTINGS[options.only : options.only + 1]
     for seed in map(int, options.seeds.split(",")):
         for dataset in options.datasets.split(","):
-            for setting in SETTINGS:
+            for setting in settings:
                 runs.once(
                     lambda quick=options.quick, **key: held_out(quick=quick, **key),
                     dataset=dataset,
                     seed=seed,
+                    scale=options.scale,
                     setting=setting,
                 )
 

@@ -441,9 +441,12 @@ def _settled(settled: Sequence[Mapping[str, Any]]) -> str:
     """Return the held-out log-loss of settings of the recipe, on seeds that no table has."""
     if not settled:
         return NOT_YET
-    places = sorted({(run["dataset"], run["seed"]) for run in settled})
+    places = sorted({(run["dataset"], run["seed"], run["scale"]) for run in settled})
     settings = list(dict.fromkeys(json.dumps(run["setting"]) for run in settled))
-    found = {(run["dataset"], run["seed"], json.dumps(run["setting"])): run for run in settled}
+    found = {
+        (run["dataset"], run["seed"], run["scale"], json.dumps(run["setting"])): run
+        for run in settled
+    }
     lines = []
     for setting in settings:
         changes = json.loads(setting)
@@ -455,7 +458,10 @@ def _settled(settled: Sequence[Mapping[str, Any]]) -> str:
                 *(f"{run['loss']:.4f}, {run['least']:.4f}" if run else "" for run in runs),
             ]
         )
-    heads = ("recipe `fast`", *(f"{dataset_title(name)}, seed {seed}" for name, seed in places))
+    heads = ["recipe `fast`"]
+    for name, seed, scale in places:
+        part = "" if scale == 1 else f", {scale:.0%} of the images"
+        heads.append(f"{dataset_title(name)}, seed {seed}{part}")
     return markdown_table(heads, lines, words=1) + (
         "\nLog-loss of the set index of held-out images, 10 sets, method `ssc`: after the last "
         "epoch and after the best. No table has these seeds, and nobody looked at test images "

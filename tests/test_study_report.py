@@ -313,8 +313,11 @@ def test_the_results_page_has_the_runs_outside_the_studies():
     found = special_runs()
     tried = [{"what": "a | b", "where": "MNIST", "numbers": "1.9 to 2.0", "why": "worse"}]
     settled = [
-        {"dataset": "kmnist", "seed": 3, "setting": {}, "loss": 2.25, "least": 2.125},
-        {"dataset": "kmnist", "seed": 3, "setting": {"epochs": 30}, "loss": 2.5, "least": 2.0},
+        {"dataset": "kmnist", "seed": 3, "scale": 0.3, "setting": setting} | losses
+        for setting, losses in (
+            ({}, {"loss": 2.25, "least": 2.125}),
+            ({"epochs": 30}, {"loss": 2.5, "least": 2.0}),
+        )
     ]
     page, images = build_results.render_results_page(found, tried, settled)
     assert "| as it is | 2.2500, 2.1250 |\n| epochs 30 | 2.5000, 2.0000 |" in page

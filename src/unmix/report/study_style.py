@@ -67,7 +67,7 @@ for _row, (_color, _marker) in zip(filter(is_registered, METHODS), cycle(SPARE),
 # Of the paper's numbers and of zero: not black, which is lost on a dark page.
 INK = "#6d7580"
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
-ERROR_TICKS = (0.5, 1, 2, 3, 5, 10, 20, 30, 50)
+ERROR_TICKS = (0.5, 1, 2, 3, 5, 10, 15, 20, 30, 50)
 
 
 def log_errors(ax: Axes, axis: Literal["x", "y"]) -> None:
