@@ -31,7 +31,7 @@ from unmix.federated.replies import stop
 
 __all__ = ["FlowerParties"]
 
-POLL_SECONDS = 0.005
+POLL_SECONDS, PATIENT_SECONDS = 0.005, 0.1  # between two looks, at first and after a while
 HEARTBEAT_SECONDS = 10.0
 START_SECONDS = 60.0
 GOODBYE_SECONDS = 10.0
@@ -212,6 +212,7 @@ class FlowerParties:
     def _pull(self, ids: dict[str, str], timeout: float) -> list[tuple[str, bytes]]:
         """Collect the replies to messages until all are there or time is up."""
         deadline, waiting, found = time.monotonic() + timeout, dict(ids), []
+        pause = POLL_SECONDS
         while waiting and time.monotonic() < deadline:
             for reply in self._state.get_message_res(set(waiting), self._run):
                 party = waiting.pop(reply.metadata.reply_to_message_id, None)
@@ -220,8 +221,10 @@ class FlowerParties:
                 data = self._content(reply, deadline)
                 if data is not None:
                     found.append((party, data))
+                pause = POLL_SECONDS
             if waiting:
-                time.sleep(POLL_SECONDS)
+                time.sleep(pause)
+                pause = min(1.2 * pause, PATIENT_SECONDS)
         self._state.delete_messages(message_ins_ids=set(ids))
         return found
 
