@@ -80,6 +80,8 @@ def label_codes(labels: Any, classes: Iterable[Any]) -> Array:
     # True and 1.0 are the positive class of shares of positives.
     if names == ["0", "1"]:
         position |= {"False": 0, "false": 0, "0.0": 0, "True": 1, "true": 1, "1.0": 1}
+    if np.ndim(labels) != 1:
+        raise InputError(f"labels must be one column; got an array of {np.ndim(labels)} dimensions")
     codes, found = pd.factorize(pd.Series(labels).reset_index(drop=True))
     known = [str(value) for value in found]
     unknown = [value for value in known if value and value not in position]

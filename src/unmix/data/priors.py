@@ -120,6 +120,12 @@ class Priors:
         >>> by_class.classes
         ('a', 'b')
         """
+        if not isinstance(set_priors, Mapping | pd.Series):
+            cure = "read_rates(path) reads a file" if isinstance(set_priors, str) else "write one"
+            raise InputError(
+                f"{source} must be a mapping from set to share, such as {{'north': 0.3}}; got "
+                f"{quoted(set_priors)}: {cure}."
+            )
         shares = dict(set_priors)
         if len(shares) < len(set_priors):
             raise InputError(f"{source} names a set more than once; keep one prior for each set.")
@@ -335,7 +341,10 @@ def factor_ids(set_values: Any) -> tuple[NDArray[np.int64], list[Hashable]]:
     InputError
         A row has no set.
     """
-    codes, uniques = pd.factorize(_as_column(set_values))
+    try:
+        codes, uniques = pd.factorize(_as_column(set_values))
+    except TypeError as error:  # a list, say
+        raise InputError(f"the set ids must be text or numbers: {error}.") from None
     if (codes < 0).any():
         raise InputError(
             f"row {int((codes < 0).argmax()) + 1} has no set; give it one or remove it."
@@ -404,6 +413,10 @@ def refuse_unused(has_rows: NDArray[np.bool_], known: Mapping[Hashable, int], so
 def _as_column(set_values: Any) -> Any:
     """Return the rows' set ids as something pandas can factorize without changing them."""
     if not hasattr(set_values, "__array__"):  # NumPy would turn [1, 'a'] into text
+        if isinstance(set_values, str) or not isinstance(set_values, Iterable):
+            raise InputError(
+                f"the set ids must be one column, an id for each row; got {quoted(set_values)}."
+            )
         set_values = pd.Series(list(set_values), dtype=object)
     elif not isinstance(set_values, pd.Series):
         set_values = np.asarray(set_values)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -310,9 +310,17 @@ class FittedClassifier:
                 self.feature_names_in_ = np.array(names, dtype=object)
         return X
 
+    if not TYPE_CHECKING:  # which would take every name for one of ours
+
+        def __getattr__(self, name: str) -> Any:
+            """Say of what only `fit` makes that there was none yet."""
+            if name.endswith("_") and not name.startswith("_"):
+                self._check_is_fitted()
+            return object.__getattribute__(self, name)  # and its own reason, if it has one
+
     def _check_is_fitted(self) -> None:
         """Raise NotFittedError before `fit`."""
-        if not hasattr(self, "learner_"):
+        if "learner_" not in vars(self):
             from sklearn.exceptions import NotFittedError
 
             raise NotFittedError(

@@ -299,7 +299,7 @@ def method_named(name: str | Method) -> Method:
     """Return a method by name, or say which names there are."""
     if isinstance(name, Method):
         return name
-    if name in METHODS:
+    if isinstance(name, str) and name in METHODS:
         return METHODS[name]
     near = nearest(str(name), METHODS)
     hint = f"; did you mean {near}?" if near else ""
