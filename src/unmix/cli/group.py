@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import re
@@ -109,10 +110,31 @@ class OneLineErrors(click.Group):
                 raise
             if isinstance(error, InputError | DivergenceError):
                 fail(str(error), 2)
+            if isinstance(error, MemoryError):
+                fail("memory is short; free some, or take a machine that has more", 2)
             if isinstance(error, OSError):
-                where = f"{error.filename}: " if error.filename else ""
-                fail(f"{where}{error.strerror or error}", 2)
+                fail(_os_words(error), 2)
             fail(f"{type(error).__name__}: {error} (unmix --debug ... shows where)", 1)
+
+
+def _os_words(error: OSError) -> str:
+    """Return what the system refused, and the cure where it does not lie in the file it names."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return "too many files are open; allow more (ulimit -n)"
+    if error.errno == errno.ENOENT and not _has_working_folder():
+        return "the working folder does not exist any more; change to another one"
+    if error.filename:
+        return f"{error.filename}: {error.strerror or error}"
+    return f"what the command prints, or a file it writes: {error.strerror or error}"
+
+
+def _has_working_folder() -> bool:
+    """Say whether the folder in which the process works is still there."""
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def fail(message: str, code: int) -> NoReturn:
