@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from unmix.data.set_columns import UnratedWarning
 from unmix.data.sets import UnlabeledSets
 from unmix.engines.choice import engine_named
 from unmix.engines.local_engine import LocalEngine
+from unmix.engines.ray_engine import _OwnPath
 from unmix.errors import InputError
 from unmix.files import sha256_of
 from unmix.learn import linear_objective
@@ -178,6 +180,17 @@ def test_a_killed_worker_is_started_again_and_changes_no_bit(
     fit, *_ = fitted(folders["spread"], ray_engine, tmp_path / "m")
     assert len(set(killed)) == 2
     assert weights_of(fit) == weights_of(expected)
+
+
+def test_workers_of_ray_look_for_code_where_this_process_does_and_nowhere_else(ray_engine):
+    import ray
+
+    job = ray._private.worker.global_worker.core_worker.get_job_config()
+    assert os.getcwd() in sys.path or os.getcwd() not in job.py_driver_sys_path
+    assert set(job.py_driver_sys_path) <= set(sys.path)
+    own = _OwnPath()
+    own.extend(["/nowhere/of/ours", sys.path[-1]])
+    assert own == [sys.path[-1]]
 
 
 def process_of(engine, number):

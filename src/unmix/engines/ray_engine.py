@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -44,6 +44,17 @@ QUIET = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # what goes wrong is told by what it raises
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+
+class _OwnPath(list[str]):
+    """Where workers look for code: nowhere that this process does not.
+
+    Ray adds the working folder, where a stranger's file may have the name of a library.
+    """
+
+    def extend(self, places: Iterable[str]) -> None:
+        """Take the places where this process looks for code itself."""
+        super().extend(place for place in places if place in sys.path)
 
 
 class RayEngine:
@@ -193,6 +204,8 @@ class RayEngine:
         else:
             options |= {"address": self._address}
             del options["include_dashboard"]
+        options["job_config"] = ray.job_config.JobConfig()
+        options["job_config"]._py_driver_sys_path = _OwnPath()
         self._connected, self._printed = True, ray._private.worker.print_to_stdstream
         # A worker that died and was started again is no news for standard output.
         ray._private.worker.print_to_stdstream = lambda *data, **options: None
