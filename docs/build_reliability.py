@@ -24,9 +24,10 @@ PROMISES = """\
 ## What is promised
 
 **A file or a folder is there whole or not at all.** Scores, models, reports, exports and
-checkpoints are written under a hidden name beside their place, forced to the disk, and renamed. A
-folder that is replaced takes two renames; after a crash between them the old one is put back by
-the next write (`tests/test_files.py`).
+checkpoints are written under a hidden name beside their place, forced to the disk, and renamed. On
+Linux a folder is replaced in one step, too, and whoever reads a model that is replaced meanwhile
+gets the old one or the new one (`tests/test_saved.py`). Elsewhere it takes two renames; after a
+crash between them the old one is put back by the next write (`tests/test_files.py`).
 
 **What a killed process left is removed by the next run** in the same folder: the hidden name
 holds the machine, the process and the moment it started. Names of living processes, of other
@@ -47,7 +48,8 @@ with the same number of threads, for every model. Across numbers of threads only
 in the last bits are promised; trees are bitwise the same for the same number of threads.
 
 **A mistake of yours is one line and exit code 2**, with nothing written; 1 is for ours
-(`tests/test_cli_mistakes.py`, `tests/test_properties.py`).
+(`tests/test_cli_mistakes.py`, `tests/test_hostile_files.py`, `tests/test_properties.py`). In Python
+it is an `InputError`, which is a `ValueError` (`tests/test_hostile_python.py`).
 
 ## What a model folder can do to you
 
@@ -94,8 +96,12 @@ formula for a spreadsheet: `--quote-formulas` puts a `'` before such text in `pr
 
 - Temporary files of a process that was killed stay until the next run in that folder; outside
   Linux, for good.
-- Workers of `reproduce` take code from the installed packages and PYTHONPATH, never from the
-  working folder; files that you name with `--load` are run.
+- Workers of `reproduce` and of `--engine ray` take code from the installed packages and PYTHONPATH,
+  never from the working folder; files that you name with `--load` are run.
+- A folder of rows is searched with all that lies below it; a whole disk (`/`) is refused.
+- A value in a CSV file has at most 131,072 characters; a workbook of rates unpacks to at most
+  500 MB and has at most 5,000,000 cells.
+- `evaluate` and `prevalence` hold a score and the set of every row in memory, `predict` does not.
 - A run store (SQLite) does not belong on a network file system.
 - The text columns of a table keep their most frequent words in model.json, as names of
   categories.
@@ -123,6 +129,7 @@ def render_page(results: Mapping[str, Results]) -> str:
     faults, fuzz = results.get("faults", {}), results.get("fuzz", {})
     sections = [
         ("Kills", "benchmarks/faults.py --part kills", _kills, faults.get("kills")),
+        ("Parties", "benchmarks/faults.py --part parties", _parties, faults.get("parties")),
         ("Full disks", "benchmarks/faults.py --part disks", _disks, faults.get("disks")),
         ("Crowds", "benchmarks/faults.py --part together", _together, faults.get("together")),
         ("Load", "benchmarks/faults.py --part load", _load, faults.get("load")),
@@ -160,6 +167,15 @@ def _kills(found: Results) -> str:
         f"{total} kills with SIGKILL at random moments. After a few each command was let run to "
         "its end, and its result compared with that of an undisturbed run.\n\n"
         + markdown_table(header, rows, words=1)
+    )
+
+
+def _parties(found: Results) -> str:
+    """Return what came of killed servers and parties of a fit together."""
+    return (
+        f"{found['kills']} times the server or a party of a fit together was killed. The others "
+        f"ended by themselves, with exit code 0 or 2, in {found['told']}. The fit that followed "
+        f"had the same models in {found['same']}, and left no file behind in {found['clean']}.\n"
     )
 
 

@@ -242,3 +242,29 @@ def test_an_export_that_cannot_be_written_is_told_before_the_cells_are_run(monke
 def test_an_error_of_ours_in_rates_with_classes_that_repeat_is_one_line():
     Path("rates.csv").write_text(rates().replace("region,share", "region,region"))
     refused(*DIAGNOSE)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rates.csv", "link.html", "notes.txt"])
+def test_a_report_replaces_no_input_and_nothing_that_is_no_report(name):
+    Path("notes.txt").write_text("mine")
+    os.link("rows.csv", "link.html")
+    message = refused(*EVALUATE, "--report", name)
+    assert f"cannot write {name}" in message
+
+
+def test_scores_of_a_folder_do_not_replace_the_folder_that_is_read():
+    Path("parts").mkdir()
+    for name in ("a", "b"):
+        rows().to_parquet(f"parts/{name}.parquet")
+    score = ("predict", "old", "parts", "--engine", "local", "-o", "scored", "--keep", "all")
+    assert run(*score).exit_code == 0
+    again = ("predict", "old", "scored", "--engine", "local", "-o")
+    assert "is read, lies in it" in refused(*again, "scored", "--overwrite")
+    os.symlink("scored", "link")
+    assert "is read, lies in it" in refused(*again, "link", "--overwrite")
+
+
+def test_an_export_replaces_no_file_of_another_kind(monkeypatch):
+    monkeypatch.setattr("unmix.studies.runner.run_study", None)
+    study = ("reproduce", "comparison", "--datasets", "digits", "--methods", "ssc")
+    assert "does not end in .jsonl" in refused(*study, "--export", "rows.csv")

@@ -30,6 +30,7 @@ __all__ = [
     "hold_lock",
     "is_being_replaced",
     "open_ordinary",
+    "refuse_folder_of",
     "refuse_same_file",
     "sha256_of",
 ]
@@ -255,6 +256,19 @@ def refuse_same_file(
                     f"cannot write {output}: it is the file {given} that is read; choose another "
                     "name."
                 )
+
+
+def refuse_folder_of(
+    output: str | os.PathLike[str], *inputs: str | os.PathLike[str] | None
+) -> None:
+    """Raise InputError if an input lies in a folder that will be replaced."""
+    whole = os.path.realpath(output)
+    for given in inputs:
+        if given is not None and Path(whole) in Path(os.path.realpath(given)).parents:
+            raise InputError(
+                f"cannot write the folder {output}: {given}, which is read, lies in it; choose "
+                "another name."
+            )
 
 
 def hold_lock(file: IO[Any], *, shared: bool = False) -> bool:

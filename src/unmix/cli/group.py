@@ -31,6 +31,7 @@ __all__ = [
     "Stopped",
     "about_rows",
     "check_output",
+    "check_report",
     "exit_code_of",
     "fail",
     "figure_format_option",
@@ -316,6 +317,20 @@ def check_output(output: str | None, overwrite: bool, *inputs: str | None) -> No
         raise InputError(
             f"cannot write {output}: it exists; choose another name or allow overwriting "
             "(--overwrite)"
+        )
+
+
+def check_report(report: str | None, *inputs: str | None) -> None:
+    """Refuse a report in the place of an input, or of a file that is no report.
+
+    An older report is replaced.
+    """
+    if report is None:
+        return
+    refuse_same_file(report, *inputs)
+    if os.path.isfile(report) and not report.lower().endswith((".html", ".htm")):
+        raise InputError(
+            f"cannot write {report}: it exists and does not end in .html; choose another name"
         )
 
 

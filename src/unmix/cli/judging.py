@@ -12,6 +12,7 @@ from unmix.cli.group import (
     PathName,
     about_rows,
     check_output,
+    check_report,
     figure_format_option,
     figures_option,
     formulas_option,
@@ -87,9 +88,10 @@ def evaluate(
     from unmix.learn.part_files import one_by_one
     from unmix.progress import progress_bar
 
+    table = open_table(rows)
+    check_report(report, *table.files, *priors_files)
     clf = SetClassifier.load(model)
     priors = rates_of(set_columns, priors_files, reading)
-    table = open_table(rows)
     require_features(clf, table)
     beside = () if label_column is None else (label_column,)
     for name in (*set_columns, *beside):

@@ -118,7 +118,7 @@ def predict(
     from unmix.assess.estimates import plain
     from unmix.core.class_shares import as_stated
     from unmix.data.tables import open_table, require_column
-    from unmix.files import atomic_folder
+    from unmix.files import atomic_folder, refuse_folder_of
     from unmix.learn.estimator import SetClassifier
     from unmix.learn.models import score_names
     from unmix.learn.part_files import one_by_one
@@ -134,6 +134,8 @@ def predict(
             "--sets scores a row by all rows of its set, which may lie in several files; leave "
             "--engine or --sets out"
         )
+    else:
+        refuse_folder_of(output, *table.files, model)
     clf = SetClassifier.load(model)
     if target_prior is not None:
         clf.retarget(target_of(target_prior, clf.classes_))

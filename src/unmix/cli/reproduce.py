@@ -146,6 +146,11 @@ def reproduce(
         raise InputError(f"--report {report_folder} is a file; give the name of a folder")
     if export_file is not None:
         check_writable(export_file)  # now, not after all the cells
+        if os.path.isfile(export_file) and not export_file.lower().endswith(".jsonl"):
+            raise InputError(
+                f"cannot write {export_file}: it exists and does not end in .jsonl; choose another "
+                "name"
+            )
     with RunStore(store_folder, create=import_file is not None or not report_only) as store:
         if import_file is not None:
             store.import_(import_file)
