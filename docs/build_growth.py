@@ -32,6 +32,7 @@ NAMES = (
     "step_cost",
     "against_literal",
     "bigger_than_memory",
+    "folder_of_files",
     "small_network",
     "many_sets",
     "time_to_error",
@@ -135,6 +136,7 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
         ("Where the time of a step goes", "step_cost", _breakdown),
         ("Compared with one output per set", "against_literal", _literal),
         ("More rows than memory", "bigger_than_memory", _streamed),
+        ("A folder of files", "folder_of_files", _folder),
         ("The network for millions of rows", "small_network", _small_network),
         ("A million sets", "many_sets", _many_sets),
         ("Time to the paper's error", "time_to_error", _time_to_error),
@@ -470,6 +472,23 @@ def _streamed(found: Results) -> tuple[str, Pictures]:
             "\nThe same rows streamed and in memory (AUC, one number per seed):\n\n"
             + markdown_table(("model", "rows", "file", "streamed", "in memory"), lines, words=3)
         )
+    return text, []
+
+
+def _folder(found: dict[str, Any]) -> Section:
+    """Compare a folder of Parquet files with one file of the same rows."""
+    lines = [
+        [name, *(f"{found[key][what]['peak_mb']:,.0f}" for what in ("fit", "predict"))]
+        for name, key in (("40 files", "folder"), ("one file", "file"))
+    ]
+    most = found["largest difference of a score"]
+    same = "the same scores" if most == 0 else f"scores that differ by {most:.1g} at most"
+    text = (
+        f"`unmix fit` and `predict` on {found['rows']:,} rows of 400 campaigns in 40 Parquet "
+        "files, with counts of conversions to which noise of a known size was added, and on the "
+        f"same rows in one file (`benchmarks/folder_of_files.py`): {same}.\n\n"
+        + markdown_table(("rows in", "fit, peak MB", "predict, peak MB"), lines, words=1)
+    )
     return text, []
 
 

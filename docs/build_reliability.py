@@ -40,7 +40,7 @@ ours with nothing else in it. The scratch folder of a large fit (`.NAME.unfinish
 mark (`tests/test_outputs.py`, `tests/test_saved.py`, `tests/test_streaming.py`).
 
 **What can be resumed**: `unmix fit --stream`, `unmix train --resume` and `unmix reproduce`. The
-same command goes on where it was killed and comes to the same result; `predict` and a fit in
+same command resumes where it was killed and comes to the same result; `predict` and a fit in
 memory begin again.
 
 **What is deterministic**: the same rows, options and seed give the same bits on the same build

@@ -31,7 +31,7 @@ def brief_judgement(judgement: Judgement) -> dict[str, Any]:
 
 
 def tell_fit(judgement: Judgement, output: str) -> None:
-    """Print what a judgement says, how each method predicts hidden sets, and where all is."""
+    """Print what a judgement says, how each method predicts held-out sets, and where all is."""
     for sentence in judgement.sentences:
         tell(sentence)
     if judgement.gains:

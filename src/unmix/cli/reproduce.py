@@ -114,7 +114,7 @@ def reproduce(
 
     STUDY is comparison, set-size, set-number, prior-noise, curves, noise-boxes or supervised;
     several share their runs, and the supervised reference unless --methods chooses others. Stop it
-    at any moment: the same command goes on where it stopped.
+    at any moment: the same command resumes where it stopped.
     """
     from unmix.studies.grid import (
         DATASETS,
