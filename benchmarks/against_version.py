@@ -198,7 +198,7 @@ def bigger_than_memory(runs, options, both):
         in_folder(NEW, place, code)
         for model, a_pass in (("linear", "linear_pass"), ("mlp", "network_pass")):
             for code, what in (
-                (FIT.format(model=model), f"`unmix fit`, {model}, {rows:,} rows on disk"),
+                (FIT.format(model=model), f"`unmix fit`, {model}, {rows:,} rows of Parquet"),
                 (PASS.format(a_pass=a_pass), f"a pass of {model} over shuffled rows, over a scan"),
             ):
                 measure = partial(both, lambda v, code=code: in_folder(v, place, code))
