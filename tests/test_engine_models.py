@@ -17,6 +17,7 @@ from unmix.engines.choice import engine_named
 from unmix.engines.local_engine import LocalEngine
 from unmix.errors import InputError
 from unmix.learn import trees_in_parts
+from unmix.learn.choose import choose_setup
 from unmix.learn.methods import METHODS, risk_of
 from unmix.learn.models import Setup, fit_learner, model_row
 from unmix.learn.part_files import WorkerLostError
@@ -244,6 +245,28 @@ def test_what_trees_and_networks_cannot_learn_with_an_engine_is_refused(folder, 
             rows.refuse_parts("boosting", "ssc")
         rows.refuse_parts("mlp", "ssc")
         assert rows.sampled(model_row("boosting"), METHODS["ssc"])
+
+
+def test_workers_score_hidden_sets_like_one_process(folder, tmp_path, ray_engine, monkeypatch):
+    asked, each = [], ray_engine.each
+    monkeypatch.setattr(
+        ray_engine,
+        "each",
+        lambda work, *rest, **how: asked.append(work) or each(work, *rest, **how),
+    )
+    source = TableSource.open(folder, "region", PRIORS, engine=ray_engine, held_out=0)
+    with source.rows(tmp_path / "m", {}) as (rows, _):
+        rows.target = PRIORS.set_priors.pooled(rows.set_sizes)
+        told = []
+        _, found = choose_setup(
+            rows, "linear", "ssc", progress=lambda *how: told.append(how[2]), l2=1e-3
+        )
+        monkeypatch.setattr(type(rows), "spread", None)
+        _, expected = choose_setup(rows, "linear", "ssc", l2=1e-3)
+    assert asked.count("run") == 1  # for all folds together
+    assert found.gains["ssc"] == expected.gains["ssc"]
+    assert found.errors == expected.errors
+    assert sorted(told)[1:] == [f"linear, ssc, fold {f} of 5" for f in range(1, 6)]
 
 
 def test_cells_of_a_study_run_on_workers_and_survive_them(tmp_path, ray_engine, monkeypatch):

@@ -105,7 +105,14 @@ def choose_setup(
         return _by_rows(rows, first, seed, progress), HeldOutSets()
     views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
     categories = rows.encoder.categorical
-    found = score_on_sets(views, setups, categorical=categories, seed=seed, progress=progress)
+    found = score_on_sets(
+        views,
+        setups,
+        categorical=categories,
+        seed=seed,
+        progress=progress,
+        spread=rows.spread,
+    )
     if not found:
         # Without enough sets to hide any, the paper's assumption is taken.
         first = setups[: len(setups) // len(wanted)]

@@ -6,7 +6,7 @@ each candidate, beside the answer "shares scatter about their mean".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ __all__ = ["LEAST_SETS", "SEEN", "Scored", "best_model", "score_hidden_sets", "s
 
 Array = np.ndarray[Any, Any]
 Views = Mapping[str, UnlabeledSets]
+Spread = Callable[[Callable[[int], Any], int, Callable[[int], None]], list[Any]]
+"""(task, number, told): returns task(0), task(1), ..., made anywhere; told gets each number."""
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_TRIED = 4  # strengths, before a path may end
 CLEARLY_WORSE = -2.0  # z of the difference to the best, at which it may end before that
@@ -69,6 +71,7 @@ def score_on_sets(
     max_rows: int = 20_000,
     seed: int = 0,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> list[Scored]:
     """Hide sets in turn and score how well each setup predicts their stated shares.
 
@@ -93,6 +96,8 @@ def score_on_sets(
         Larger data are thinned to this, or to two million numbers: by whole sets first, then
         inside each set.
     progress : function (fits done, fits at most, text), optional
+    spread : function, optional
+        Who makes the fits; this process if left out.
 
     Returns
     -------
@@ -114,6 +119,7 @@ def score_on_sets(
         categorical=categorical,
         chance=_put_together_by_chance(first),
         progress=progress,
+        spread=spread,
     )
 
 
@@ -134,6 +140,7 @@ def score_hidden_sets(
     categorical: Sequence[int] = (),
     chance: bool = True,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> list[Scored]:
     """Score how well each setup predicts the stated shares of sets that are hidden in turn.
 
@@ -142,7 +149,7 @@ def score_hidden_sets(
     hidden_sets : sequence of HiddenSets
         The folds, which know how to fit to the other sets and to predict those they hide.
     views : mapping from a model name to what the folds fit to
-    setups, categorical, progress : as for `score_on_sets`
+    setups, categorical, progress, spread : as for `score_on_sets`
     chance : bool
         Whether the features of the sets differ as by chance.
     """
@@ -157,7 +164,9 @@ def score_hidden_sets(
             continue
         path = _strengths(setup, view)
         try:
-            tried = _scores_of(path, view, hidden_sets, categorical, told, chance=chance)
+            tried = _scores_of(
+                path, view, hidden_sets, categorical, told, spread or _one_by_one, chance=chance
+            )
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return []
         k = _strongest(np.stack([entry.density for entry in tried]))
@@ -245,12 +254,40 @@ class _Tried(NamedTuple):
     """Shares of the hidden sets with standard errors, fold by fold (2, m, K)."""
 
 
+@dataclass(frozen=True, eq=False)
+class _FoldFits:
+    """Fits of a setup to each fold, which depend on nothing else: whoever is free makes them."""
+
+    folds: Sequence[HiddenSets]
+    view: Any
+    setup: Setup
+    before: tuple[Learner | None, ...]
+    """Of a stronger penalty, by folds."""
+    categorical: tuple[int, ...]
+
+    def __call__(self, f: int) -> tuple[Learner, Array, Array, list[ShareResiduals]]:
+        """Return the fit without the sets of a fold, and what it predicts for these."""
+        fold = self.folds[f]
+        learner = fold.fitted(self.view, self.setup, self.before[f], self.categorical)
+        return learner, *fold.predicted(self.view, self.setup, learner)
+
+
+def _one_by_one(task: Callable[[int], Any], number: int, told: Callable[[int], None]) -> list[Any]:
+    """Make all fits here."""
+    found = []
+    for f in range(number):
+        told(f)
+        found.append(task(f))
+    return found
+
+
 def _scores_of(
     path: Sequence[Setup],
     view: Any,
     folds: Sequence[HiddenSets],
     categorical: Sequence[int],
     told: _Told,
+    spread: Spread,
     *,
     chance: bool,
 ) -> list[_Tried]:
@@ -262,10 +299,8 @@ def _scores_of(
     for setup in path:
         rules, shares, predicted = METHODS[setup.method].residual_rules, [], []
         residuals: list[list[ShareResiduals]] = [[] for _ in rules]
-        for f, fold in enumerate(folds):
-            told.fold(f)
-            learner = fold.fitted(view, setup, learners[f], categorical)
-            of_sets, errors, found = fold.predicted(view, setup, learner)
+        fits = _FoldFits(folds, view, setup, tuple(learners), tuple(categorical))
+        for f, (learner, of_sets, errors, found) in enumerate(spread(fits, len(folds), told.fold)):
             learners[f] = learner
             predicted.append(np.stack([of_sets, errors]))
             for of_rule, of_fold in zip(residuals, found, strict=True):

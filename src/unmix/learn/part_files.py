@@ -8,6 +8,7 @@ they are not known here, and neither is torch.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -222,6 +223,10 @@ class FileWorker:
         assert self._grower is not None
         return self._grower.grow(int(rounds[0]))
 
+    def run(self, number: int, task: Array) -> Any:
+        """Do what depends on no rows of this worker; it comes in bytes, which nobody keeps."""
+        return pickle.loads(task.tobytes())(number)
+
     def _taken(self, part: int, known: Known) -> tuple[Array, Array]:
         """Return the rows of a part, which are kept no longer: whoever takes them keeps them."""
         found = self._rows(part, known)
@@ -327,6 +332,11 @@ class FileParts:
         """Return the answer of every part, in the order of the parts."""
         parts = len(self.part_rows)
         return self.engine.each("answer", parts, self.known, question, point, done=answered)
+
+    def spread(self, task: Callable[[int], Any], number: int, told: Done) -> list[Any]:
+        """Return task(0), task(1), ..., each made by a worker that is free."""
+        sent = np.frombuffer(pickle.dumps(task), dtype=np.uint8)
+        return self.engine.each("run", number, sent, done=told)
 
     def as_taken_by(self, view: Literal["matrix", "native"]) -> FileParts:
         """Return the same rows as a model takes them."""

@@ -32,7 +32,7 @@ __all__ = ["AskedCriterion", "PartsHere", "SetsInParts", "asked_criterion", "ref
 
 Progress = Callable[[int, int, str], None]
 
-ENGINE_BYTES = 16_000_000_000  # of rows that all workers keep for a network or for trees
+ENGINE_BYTES = 8_000_000_000  # of rows that all workers keep for a network or for trees
 
 
 @dataclass(frozen=True, eq=False)

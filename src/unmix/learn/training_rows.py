@@ -217,6 +217,12 @@ class TrainingRows:
         for name, column in zip(names, columns.T, strict=True):
             refuse_set_feature(self.x, name, pd.factorize(column)[0])
 
+    @property
+    def spread(self) -> Any:
+        """Who makes fits that depend on nothing else, beside this process: an engine's workers."""
+        parts = self.on_disk.parts if isinstance(self.on_disk, SetsInParts) else None
+        return getattr(parts, "spread", None)
+
     def refuse_parts(self, model: Any, method: str) -> None:
         """Refuse what rows that lie with workers of an engine cannot teach.
 
