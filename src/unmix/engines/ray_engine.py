@@ -211,7 +211,7 @@ class RayEngine:
         ray._private.worker.print_to_stdstream = lambda *data, **options: None
         try:
             ray.init(**options)
-        except (ConnectionError, ValueError, RuntimeError, TimeoutError) as error:
+        except Exception as error:  # Ray says by no other type that it could not start
             said = str(error).strip().splitlines()[0] if str(error).strip() else "no answer"
             where = f" at {self._address}" if self._address else ""
             raise InputError(
