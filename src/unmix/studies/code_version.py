@@ -38,6 +38,7 @@ CODE = {
         "methods",
         "network_models",
         "networks",
+        "penalising",
         "penalty_options",
         "prior_check",
         "recipes",
