@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from unmix.data.tables import read_rows
 from unmix.errors import InputError
 from unmix.learn import encoding
 from unmix.learn.columns import CategoryColumn, EmptyColumn, NumberColumn
@@ -286,7 +287,6 @@ def test_a_categorical_of_numbers_stays_a_category_and_text_mixed_with_numbers_i
     ("value", "words"),
     [
         (datetime.time(1, 2), "type time; turn times into numbers"),
-        (pd.Timedelta("1h"), "type Timedelta; turn times into numbers"),
         (b"bytes", "type bytes; decode bytes into text"),
         ([1, 2], "type list; turn them into one number or one word per cell"),
         ({"a": 1}, "type dict; turn them into one number"),
@@ -453,6 +453,18 @@ def test_dates_are_numbers_of_days(dates):
     assert day.mean == pytest.approx(18262 + 39.5, abs=1)
 
 
+def test_spans_of_time_are_days_in_memory_and_in_files(tmp_path):
+    hours = np.random.default_rng(3).integers(1, 500, 80)
+    spans = pd.Series(pd.to_timedelta(hours, "h"))
+    frame = long(stay=spans)
+    frame.to_parquet(tmp_path / "rows.parquet")
+    as_objects = frame.assign(stay=spans.astype(object))
+    for rows in (frame, as_objects, read_rows(tmp_path / "rows.parquet")):
+        stay = TableEncoder.fit(rows).summaries[1]
+        assert isinstance(stay, NumberColumn)
+        assert stay.mean == pytest.approx(hours.mean() / 24)
+
+
 def test_names_and_numbers_of_rows_are_left_out():
     frame = long(
         uuid=[f"id-{i * 37 % 80}" for i in range(80)],
@@ -529,7 +541,6 @@ def test_tables_of_other_libraries_give_the_model_of_a_file(tmp_path):
     polars = pytest.importorskip("polars")
     from unmix import UnmixClassifier
     from unmix.data.arrow_frames import as_frame
-    from unmix.data.tables import read_rows
 
     rng = np.random.default_rng(0)
     frame = polars.DataFrame(

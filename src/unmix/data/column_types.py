@@ -158,7 +158,10 @@ def arrow_type(dtype: object) -> Any:
 
 
 def days_of(dates: Any) -> Any:
-    """Return dates and times as days since 1970, in UTC: an array of floats."""
+    """Return dates and times as days since 1970, in UTC, and durations as days: floats."""
+    if pa.types.is_duration(dates.type):
+        spans = dates.cast(pa.duration("us"), safe=False).cast(pa.int64())
+        return pc.divide(spans.cast(pa.float64(), safe=False), 86_400e6)
     microseconds = dates.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     return pc.divide(microseconds.cast(pa.float64(), safe=False), 86_400e6)
 

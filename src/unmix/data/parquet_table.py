@@ -2,8 +2,8 @@
 
 Numbers and booleans keep their type, except that integers and booleans with missing values become
 floats, because NumPy has no missing integer; decimals become floats, dates and timestamps days
-since 1970. Text, categories and times of day become text. Lists, structures and bytes are refused.
-Memory does not grow with the file. Knows nothing of sets or pandas.
+since 1970, durations days. Text, categories and times of day become text. Lists, structures and
+bytes are refused. Memory does not grow with the file. Knows nothing of sets or pandas.
 """
 
 import contextlib
@@ -226,8 +226,9 @@ def _may_have_nulls(file: Any, name: str) -> bool:
 
 
 def _is_date(type_: Any) -> bool:
-    """Say whether a column holds days, with or without a time: they become numbers of days."""
-    return bool(pa.types.is_date(type_) or pa.types.is_timestamp(type_))
+    """Say whether a column holds days, with or without a time, or spans: all become days."""
+    kinds = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_duration)
+    return any(kind(type_) for kind in kinds)
 
 
 def _is_text(type_: Any) -> bool:

@@ -301,11 +301,14 @@ def holds_numbers(series: pd.Series[Any], name: str) -> bool:
         return False
     if pd.api.types.is_bool_dtype(dtype) or pd.api.types.is_datetime64_any_dtype(dtype):
         return True
+    if pd.api.types.is_timedelta64_dtype(dtype):
+        return True
     if pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype):
         return True
     types = set(map(type, series.dropna().to_numpy(dtype=object)))
-    if types and all(issubclass(found, date) for found in types):
-        return True
+    for kind in (date, timedelta):
+        if types and all(issubclass(found, kind) for found in types):
+            return True
     for found in types:
         if not issubclass(found, str | Real | np.bool_ | Decimal):
             raise InputError(
@@ -379,9 +382,11 @@ def in_range(values: FloatArray) -> bool:
 
 
 def _dates_as_days(series: pd.Series[Any], name: str) -> pd.Series[Any]:
-    """Return dates as days since 1970, in UTC, as they are read from files; others as they are."""
+    """Return dates as days since 1970, in UTC, as they are read from files, and spans as days."""
     if series.dtype == object:
         some = series.dropna()
+        if len(some) and isinstance(some.iloc[0], timedelta):
+            return pd.to_timedelta(series).dt.total_seconds() / 86_400
         if not (len(some) and isinstance(some.iloc[0], date)):
             return series
         try:
@@ -390,6 +395,9 @@ def _dates_as_days(series: pd.Series[Any], name: str) -> pd.Series[Any]:
             raise InputError(
                 f"column {name!r} holds dates beside something else; make all of them dates"
             ) from None
+    if pd.api.types.is_timedelta64_dtype(series.dtype):
+        days: pd.Series[Any] = series.dt.total_seconds() / 86_400
+        return days
     if not pd.api.types.is_datetime64_any_dtype(series.dtype):
         return series
     if getattr(series.dt, "tz", None) is not None:
