@@ -211,15 +211,12 @@ def test_a_column_that_the_model_needs_is_missed_by_name(command):
         (b"region,age,colour\ns1,1,warm\ns2,2\n", "line 3 of rows.csv has 2 values where the"),
         (b"region,age,colour\ns1,1,w\xe4rm\n", "line 2 of rows.csv is not UTF-8"),
         (b"region,age,colour\n,1,warm\n", "the set column 'region' of rows.csv is empty in line 2"),
-        (b'region;age;colour\ns1;"1,5";warm\ns2;"2,5";cold\n', "column 'age' of rows.csv has numb"),
     ],
 )
 def test_a_broken_file_is_named(content, words):
     Path("rows.csv").write_bytes(content)
     for command in (FIT, EVALUATE, PREVALENCE):
-        message = refused(*command)
-        # With the types of training a decimal comma is a cell that is no number.
-        assert words in message or "'1,5' on line 2, which cannot be read as" in message
+        assert words in refused(*command)
 
 
 @pytest.mark.parametrize(

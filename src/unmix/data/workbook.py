@@ -70,9 +70,12 @@ def read_workbook(
     with explained_os_errors(path, "read"), _damage_explained(path):
         refuse_pipe(path)
         _refuse_bomb(path)
-        with contextlib.closing(
-            openpyxl.load_workbook(path, read_only=True, data_only=True)
-        ) as book:
+        with (
+            open(path, "rb") as file,  # openpyxl leaves a broken one open
+            contextlib.closing(
+                openpyxl.load_workbook(file, read_only=True, data_only=True)
+            ) as book,
+        ):
             titles = [page.title for page in book.worksheets]
             if sheet is not None and sheet not in titles:
                 raise InputError(f"{path} has no sheet {sheet!r}; it has {listed(titles)}.")
