@@ -35,7 +35,7 @@ import numpy as np
 import pandas as pd
 import sklearn.linear_model  # noqa: F401
 import torch
-from measuring import parse_options, run_command, write_results
+from measuring import by_a_copy_of_the_code, parse_options, run_command, write_results
 
 import unmix.classifier
 import unmix.cli
@@ -503,18 +503,6 @@ def cases(number=0, seed=0):
     return counts
 
 
-FROZEN = "UNMIX_FAULTS_CODE"
-
-
-def run_frozen():
-    """Run this again by a copy of the code: a change meanwhile would look like another result."""
-    source = Path(unmix.__file__).parent
-    with tempfile.TemporaryDirectory() as name:
-        shutil.copytree(source, Path(name, "unmix"), ignore=shutil.ignore_patterns("__pycache__"))
-        environment = os.environ | {FROZEN: name, "PYTHONPATH": name}
-        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment).returncode)
-
-
 PARTS = {"kills": (kills, 208), "disks": (disks, 22), "together": (together, 64)}
 PARTS |= {"parties": (parties, 9)}
 PARTS |= {"load": (load, 100_000_000), "cases": (cases, 1)}
@@ -526,8 +514,7 @@ def added(before, now):
 
 
 def main():
-    if FROZEN not in os.environ:
-        return run_frozen()
+    by_a_copy_of_the_code()
     torch.set_num_threads(1)
     options = parse_options("faults", part="", which="", add=False, number=0, seed=0)
     path, known = options.output, {}

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from measuring import parse_options, peak_memory, write_results
+from measuring import by_a_copy_of_the_code, parse_options, peak_memory, write_results
 
 BATCH = 250
 MOST_SECONDS = 300  # for a batch, on a busy machine
@@ -136,6 +136,7 @@ def run(folders, rates, seed, seconds=0):
 
 
 def main():
+    by_a_copy_of_the_code()
     options = parse_options("fuzz", folders=5000, rates=5000, seed=0, seconds=0)
     if options.quick:
         options.folders = options.rates = 60

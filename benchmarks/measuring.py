@@ -9,13 +9,16 @@ import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 WINDOW = 0.1  # seconds
+COPY = "UNMIX_COPY_OF_CODE"
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -136,6 +139,22 @@ def peak_memory():
     """Return the most memory this process has held so far, in megabytes."""
     # Not getrusage: there a child starts with the peak of its parent.
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
+
+
+def by_a_copy_of_the_code():
+    """Run this command again by a copy of the package, and end; a copy goes on.
+
+    A change of the code meanwhile would look like another result, or like a crash.
+    """
+    if COPY in os.environ:
+        return
+    import unmix
+
+    with tempfile.TemporaryDirectory() as name:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(Path(unmix.__file__).parent, Path(name, "unmix"), ignore=ignored)
+        environment = os.environ | {COPY: name, "PYTHONPATH": name}
+        sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment).returncode)
 
 
 def parse_options(name, ending="json", **defaults):

@@ -111,7 +111,7 @@ def change_number(data, rng):
         if isinstance(old, bool) or old is None:
             return not old
         if isinstance(old, int | float):
-            return rng.choice((old + 1, -old, old * 2, old * 1e6, old - 1, str(old), [old]))
+            return rng.choice((old + 1, -old, old * 2, old * 10**6, old - 1, str(old), [old]))
         if isinstance(old, list):
             return rng.choice((old + old, old[:-1], [old], old[::-1]))
         if isinstance(old, dict):
