@@ -10,7 +10,7 @@ import pytest
 
 from unmix.data.tables import read_rows
 from unmix.errors import InputError
-from unmix.learn import encoding
+from unmix.learn import columns, encoding
 from unmix.learn.columns import CategoryColumn, EmptyColumn, NumberColumn
 from unmix.learn.encoding import TableEncoder
 
@@ -571,3 +571,20 @@ def test_tables_of_other_libraries_give_the_model_of_a_file(tmp_path):
     for form in (frame, frame.to_arrow()):
         other = UnmixClassifier(rates, **options).fit(form, sets)
         np.testing.assert_array_equal(one.predict_proba(wanted), other.predict_proba(form))
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch):
+    values = np.random.default_rng(0).normal(size=(1_000, 70))
+    values[3, 4] = np.nan
+    table = pd.DataFrame(values, columns=[f"x{i}" for i in range(70)])
+    monkeypatch.setattr(columns, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(encoding, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(encoding, "MANY_NUMBERS", 0)
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(encoding, "num_threads", lambda threads=threads: threads)
+        encoder = TableEncoder.fit(table)
+        found.append((encoder.to_dict(), encoder.matrix(table).tobytes()))
+    assert found[0] == found[1]
+    means = np.array([column.mean for column in encoder.summaries])
+    np.testing.assert_allclose(means, np.nanmean(values, axis=0))

@@ -34,6 +34,7 @@ __all__ = [
     "LeftOutColumn",
     "NumberColumn",
     "SeenColumn",
+    "blocks_of_numbers",
     "category_codes",
     "category_text",
     "column_numbers",
@@ -224,8 +225,9 @@ class SeenColumn:
             self.first = float(values[0])
         self.low, self.high = min(self.low, values.min()), max(self.high, values.max())
         mean = float(values.mean())
-        centred = values - mean
-        self.join(len(values), mean, float(centred @ centred) / len(values))
+        squares = values - mean
+        squares *= squares
+        self.join(len(values), mean, float(squares.mean()))
 
     def join(self, count: int, mean: float, variance: float) -> None:
         """Add further numbers of which only this is known."""
@@ -346,6 +348,13 @@ def column_numbers(series: pd.Series[Any], name: str) -> FloatArray:
             raise InputError(f"{where}; replace it by a number or an empty cell")
         raise InputError(f"{where}; looks like a missing-value code; replace it by an empty cell")
     return values
+
+
+def blocks_of_numbers(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """Cut a table of nothing but numbers into blocks of rows; any other stays whole."""
+    if len(frame) <= BLOCK_ROWS or not (frame.dtypes == np.float64).all():
+        return [frame]
+    return [frame.iloc[row : row + BLOCK_ROWS] for row in range(0, len(frame), BLOCK_ROWS)]
 
 
 def columns_apart(frame: pd.DataFrame) -> Iterator[tuple[int, pd.Series[Any]]]:

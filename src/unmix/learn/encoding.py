@@ -9,9 +9,10 @@ This file knows no sets, no priors and no model.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from unmix.learn.columns import (
     LeftOutColumn,
     NumberColumn,
     SeenColumn,
+    blocks_of_numbers,
     category_codes,
     category_text,
     column_numbers,
@@ -38,6 +40,7 @@ from unmix.learn.columns import (
     read_summary,
     text_for_numbers,
 )
+from unmix.learn.sums import num_threads, one_thread
 
 __all__ = ["FARTHEST", "Place", "TableEncoder", "TableSummary"]
 
@@ -45,6 +48,7 @@ VERSION = 1
 # No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
 FARTHEST = 1e6
 BLOCK_ROWS, BLOCK_COLUMNS = 4_096, 64  # of a block that stays in the processor's cache
+MANY_NUMBERS = 2_000_000  # below, threads wait for each other more than they help
 
 
 class TableSummary:
@@ -77,8 +81,14 @@ class TableSummary:
         if repeated:
             raise InputError(f"column {repeated[0]!r} appears more than once; rename one of them")
         seen = [self._seen.setdefault(name, SeenColumn(name)) for name in places]
-        for place, series in columns_apart(table):
-            seen[place].add(series)
+        blocks = blocks_of_numbers(table)
+        if len(blocks) == 1:
+            _look_at(table, seen)
+        else:
+            with one_thread(num_threads()) as side_by_side:
+                for later in side_by_side(lambda rows: _look_at(rows, _unseen(seen)), blocks):
+                    for column, of_block in zip(seen, later, strict=True):
+                        column.take_in(of_block)
         words = [name for name, column in self._seen.items() if column.words]
         if words and not isinstance(frame, pd.DataFrame):
             raise InputError(f"column {words[0]!r} of the array holds text; give a DataFrame")
@@ -255,9 +265,9 @@ class TableEncoder:
             group = slice(start, start + BLOCK_COLUMNS)
             part = _Columns(table.iloc[:, group], self.summaries[group], self.places[group])
             numbers = slice(first, first := first + len(part.varying))
-            for row in range(0, len(table), BLOCK_ROWS):
-                rows = slice(row, row + BLOCK_ROWS)
-                part.write(rows, x[rows], x[rows, numbers])
+            with one_thread(num_threads() if x.size >= MANY_NUMBERS else 1) as side_by_side:
+                blocks = (slice(row, row + BLOCK_ROWS) for row in range(0, len(table), BLOCK_ROWS))
+                deque(side_by_side(partial(part.write, x, numbers), blocks), maxlen=0)
         return x
 
     def native(self, frame: Any) -> FloatArray:
@@ -316,6 +326,18 @@ class TableEncoder:
         chosen = [places[name][0] for name in self.columns]
         # As they come they are not copied.
         return table if chosen == list(range(table.shape[1])) else table.iloc[:, chosen]
+
+
+def _look_at(table: pd.DataFrame, seen: Sequence[SeenColumn]) -> Sequence[SeenColumn]:
+    """Add what further rows show to what has been seen of each column, and return it."""
+    for place, series in columns_apart(table):
+        seen[place].add(series)
+    return seen
+
+
+def _unseen(columns: Sequence[SeenColumn]) -> list[SeenColumn]:
+    """Return the same columns, of which nothing has been seen."""
+    return [SeenColumn(column.name) for column in columns]
 
 
 def _becomes(column: Column) -> tuple[str, str]:
@@ -402,19 +424,17 @@ class _Columns:
         self._mean = np.array([c.mean for c in scales if isinstance(c, NumberColumn)])
         self._deviation = np.array([c.deviation for c in scales if isinstance(c, NumberColumn)])
 
-    def write(
-        self, rows: slice, x: npt.NDArray[np.float32], numbers: npt.NDArray[np.float32]
-    ) -> None:
-        """Write a block of rows: numbers into their features, marks into those of all (n, d)."""
-        values = self._values(self._table.iloc[rows])
+    def write(self, x: npt.NDArray[np.float32], numbers: slice, rows: slice) -> None:
+        """Write a block of rows of a matrix (n, d): numbers into their features, and marks."""
+        values, features = self._values(self._table.iloc[rows]), x[rows]
         for (column, place), of_column in zip(self._columns, values.T, strict=True):
-            _write_marks(of_column, column, place, x)
+            _write_marks(of_column, column, place, features)
         if len(self.varying) < len(self._columns):
             values = values[:, self.varying]
         scaled = values - self._mean
         scaled /= self._deviation
         scaled[np.isnan(scaled)] = 0
-        numbers[:] = np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
+        features[:, numbers] = np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
 
     def _values(self, table: pd.DataFrame) -> FloatArray:
         """Return numbers and codes of categories, (n, columns)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,14 @@ from unmix.learn.columns import (
     EmptyColumn,
     LeftOutColumn,
     NumberColumn,
+    blocks_of_numbers,
     category_codes,
     column_numbers,
     columns_apart,
 )
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.models import score_names
+from unmix.learn.sums import num_threads, one_thread
 
 __all__ = [
     "Distribution",
@@ -99,11 +102,14 @@ class TrainingSummary:
         columns = []
         if table:
             frame = encoder.chosen(x)
-            ends = _ends(frame, encoder.summaries)
+            with one_thread(num_threads()) as side_by_side:
+                ends_of = partial(_ends, columns=encoder.summaries)
+                ends = np.stack(list(side_by_side(ends_of, blocks_of_numbers(frame))))
+            lows, highs = np.fmin.reduce(ends[..., 0]), np.fmax.reduce(ends[..., 1])
             for place, series in columns_apart(frame.iloc[kept]):  # so few come all at once
                 column = encoder.summaries[place]
                 if not isinstance(column, EmptyColumn | LeftOutColumn):
-                    columns.append(_of_column(series, column, *ends[place]))
+                    columns.append(_of_column(series, column, lows[place], highs[place]))
         odds = class_log_odds(logits_of(kept))
         scores = [_of_numbers(name, odds[:, k]) for k, name in enumerate(score_names(classes)[:-1])]
         return cls(tuple(columns), tuple(scores))
