@@ -7,7 +7,8 @@ so that a busy machine slows both alike. Plain: L-BFGS of the same loss as a use
 write it, on a matrix of float64. With labels: scikit-learn's LogisticRegression and LightGBM's own
 objective, the same rounds. Ours is all of `fit`: encoding, checks, fits to resampled sets, and
 what else it does; `ours_alone` without hiding sets in turn. Commands: whole processes, `unmix fit`
-beside an import of scikit-learn, `unmix predict` beside a bare read, product and write.
+beside an import of scikit-learn, `unmix predict` beside a bare read, product and write, a fit to a
+file that is read in pieces beside a bare scan of it.
 """
 
 import os
@@ -198,6 +199,19 @@ def commands(wait, rows, new_rows, repeats):
         return {name: statistics.median(times) for name, times in found.items()}
 
 
+def streamed(wait, rows, columns, repeats):
+    """Return what `unmix fit` takes for a file read in pieces, beside a bare scan of it."""
+    from bigger_than_memory import bare_scan, fit_command, write_table
+
+    with tempfile.TemporaryDirectory() as place:
+        folder, found = Path(place), {"scan": [], "fit": []}
+        write_table(folder, rows, in_order=True)
+        for _ in range(repeats):
+            found["scan"].append(seconds(lambda: bare_scan(folder / "rows.parquet")))
+            found["fit"].append(fit_command(folder, "linear")["cpu_seconds"])
+        return {name: statistics.median(times) for name, times in found.items()}
+
+
 def main():
     options, runs = open_runs("beside_supervised", threads=1, repeats=3)
 
@@ -211,13 +225,14 @@ def main():
         run("commands", rows=500, new_rows=1_000)
         return
     run("linear", rows=100_000, columns=20, sets=100)
-    run("commands", rows=2_000, new_rows=1_000_000)
+    run("commands", rows=2_000, new_rows=10_000_000)
     run("boosting", rows=100_000, columns=20, sets=100, classes=2)
     run("linear", rows=1_000_000, columns=20, sets=100)
     run("linear", rows=30_000, columns=1_000, sets=100)
     run("boosting", rows=1_000_000, columns=20, sets=100, classes=2)
+    run("streamed", rows=10_000_000, columns=20)
 
 
 if __name__ == "__main__":
-    run_as_child(linear, boosting, commands)
+    run_as_child(linear, boosting, commands, streamed)
     main()

@@ -8,6 +8,7 @@ No number on that page is typed by hand.
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ NAMES = (
     "time_to_error",
     "tried",
 )
-RUN_BY_RUN = ("beside_supervised", "against_version")
+RUN_BY_RUN = ("beside_supervised", "slopes", "against_version")
 
 MODELS = {"linear": GREY, "mlp": BLUE, "boosting": ORANGE}
 MARKERS = {"linear": "s", "mlp": "o", "boosting": "^"}
@@ -75,7 +76,11 @@ PAIRS = {
     ),
     "boosting": (("ours", "with_labels", 1.1),),
     "commands": (("fit", "import", 1.5), ("predict", "bare", 1.2)),
+    "streamed": (("fit", "scan", 4.0),),
 }
+WIDE, WIDE_GOAL = 1_000, 5.0  # from so many columns on, beside labels
+SLOPE_GOAL, SPEED_UP_GOAL = 1.05, 1.6
+MEMORY_GOALS = {"linear": 1.5, "boosting": 2.0}
 SIDES = {
     ("linear", "ours_alone"): "linear, no set held out",
     ("linear", "ours"): "linear, all included",
@@ -87,6 +92,8 @@ SIDES = {
     ("commands", "import"): "`import sklearn.linear_model`",
     ("commands", "predict"): "`unmix predict`, linear, whole process",
     ("commands", "bare"): "a bare read, product and write",
+    ("streamed", "fit"): "`unmix fit`, linear, a file read in pieces, whole process",
+    ("streamed", "scan"): "a bare scan of the file",
 }
 # Of against_version, in the order of the page.
 VERSION_PARTS = ("fit", "growth", "step_cost", "bigger_than_memory", "streamed")
@@ -131,6 +138,7 @@ def render_growth_page(results: Results) -> tuple[str, dict[str, str]]:
     sections: list[tuple[str, str, Section]] = [
         ("Rows, sets, columns, epochs", "growth", _growth),
         ("Beside the same models with labels", "beside_supervised", _beside_supervised),
+        ("Slopes, memory, threads", "slopes", _slopes),
         ("Beside version 0.1", "against_version", _against_version),
         ("How close to the machine's limit", "step_cost", _limit),
         ("Where the time of a step goes", "step_cost", _breakdown),
@@ -526,6 +534,8 @@ def _beside_supervised(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Pictures
         for ours, other, goal in PAIRS[run["part"]]:
             size = run.get("new_rows") if ours == "predict" else run["rows"]
             columns = f" x {run['columns']:,}" if "columns" in run else ""
+            if other == "with_labels" and run.get("columns", 0) >= WIDE:
+                goal = WIDE_GOAL
             lines.append(
                 [
                     SIDES[run["part"], ours],
@@ -548,6 +558,60 @@ def _beside_supervised(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Pictures
         "is encoding, which the other side leaves to the user. Of a round of boosting a quarter "
         "is our gradients: numpy goes over the rows some twenty times, in the cache, where "
         "compiled code goes once.\n"
+    ), []
+
+
+def _slopes(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Pictures]:
+    """Return how fits grow, what they hold in memory and what two threads share."""
+    grown: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    fits: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for run in runs:
+        if run["what"] in run:
+            grown.setdefault((run["what"], run["model"]), []).append(run)
+        else:
+            fits.setdefault(run["model"], {})[run["threads"]] = run
+    lines = []
+    for (what, model), (small, large) in grown.items():
+        growth = log(large["cpu_seconds"] / small["cpu_seconds"]) / log(large[what] / small[what])
+        lines.append(
+            [
+                what,
+                model,
+                f"{small[what]:,} to {large[what]:,}",
+                f"{small['cpu_seconds']:.2f} to {large['cpu_seconds']:.2f}",
+                f"{growth:.2f}",
+                f"{SLOPE_GOAL:g}",
+            ]
+        )
+    shared = []
+    for model, by_threads in fits.items():
+        one, two = by_threads[1], by_threads[2]
+        both = two["main_seconds"] + (two["cpu_seconds"] - two["main_seconds"]) / 2
+        shared.append(
+            [
+                model,
+                f"{one['over_table']:.2f} x",
+                f"{MEMORY_GOALS[model]:g} x",
+                f"{one['cpu_seconds']:.2f}",
+                f"{two['cpu_seconds']:.2f}",
+                f"{two['main_seconds']:.2f}",
+                f"{one['cpu_seconds'] / both:.2f}",
+                f"{SPEED_UP_GOAL:g}",
+            ]
+        )
+    one = next(iter(fits.values()))[1]
+    heads = ("what grows", "model", "size", "seconds", "slope", "goal")
+    of_fits = ("model", "memory", "goal", "seconds, one thread", "two", "of these the main thread")
+    return (
+        "Processor seconds of `UnmixClassifier.fit`, method ssc, no set held out; slopes are those "
+        "on logarithmic axes, 1 where the work grows as fast as what it is done to; boosting grows "
+        "30 rounds (`benchmarks/slopes.py`).\n\n"
+        + markdown_table(heads, lines, words=3)
+        + f"\nMemory: the peak of a fit to {one['rows']:,} rows x {one['columns']:,} over the "
+        "array of float64 that it is given, in sizes of that array. Times as fast with two "
+        "threads: worked out from seconds of processors, as if what is not the main thread's were "
+        "shared by two cores that do nothing else; the clock of a busy machine cannot say.\n\n"
+        + markdown_table((*of_fits, "times as fast", "goal"), shared, words=1)
     ), []
 
 

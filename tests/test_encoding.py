@@ -10,7 +10,7 @@ import pytest
 
 from unmix.data.tables import read_rows
 from unmix.errors import InputError
-from unmix.learn import columns, encoding
+from unmix.learn import encoding, table_blocks
 from unmix.learn.columns import CategoryColumn, EmptyColumn, NumberColumn
 from unmix.learn.encoding import TableEncoder
 
@@ -577,7 +577,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     values = np.random.default_rng(0).normal(size=(1_000, 70))
     values[3, 4] = np.nan
     table = pd.DataFrame(values, columns=[f"x{i}" for i in range(70)])
-    monkeypatch.setattr(columns, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(table_blocks, "BLOCK_ROWS", 100)
     monkeypatch.setattr(encoding, "BLOCK_ROWS", 64)
     monkeypatch.setattr(encoding, "MANY_NUMBERS", 0)
     found = []

@@ -111,6 +111,14 @@ def made_up():
         | {"ours": 6.0, "ours_alone": 3.0, "plain": 2.0, "with_labels": 4.0},
         {"part": "commands", "rows": 70, "new_rows": 9000}
         | {"fit": 3.0, "import": 2.0, "predict": 5.0, "bare": 4.0},
+        {"part": "streamed", "rows": 90, "columns": 20, "fit": 8.0, "scan": 2.0},
+    ]
+    shape = {"model": "linear", "rows": 900, "columns": 20, "over_table": 0.5}
+    results["slopes"] = [
+        {"what": "rows", "threads": 1} | shape | {"rows": 100, "cpu_seconds": 2.0},
+        {"what": "rows", "threads": 1} | shape | {"rows": 10_000, "cpu_seconds": 20.0},
+        {"what": "both", "threads": 1} | shape | {"cpu_seconds": 3.0, "main_seconds": 3.0},
+        {"what": "both", "threads": 2} | shape | {"cpu_seconds": 3.0, "main_seconds": 1.0},
     ]
     results["against_version"] = [
         {"part": "streamed", "what": "a stream", "old": 4.0, "new": 3.0, "ratio": 0.75},
@@ -122,7 +130,7 @@ def made_up():
 def test_the_page_without_any_measurement_has_all_its_sections():
     page, images = build_growth.render_growth_page({})
     assert images == {}
-    assert page.count("Not measured yet.") == len(re.findall(r"^## ", page, re.MULTILINE)) == 13
+    assert page.count("Not measured yet.") == len(re.findall(r"^## ", page, re.MULTILINE)) == 14
 
 
 def test_the_page_shows_what_was_measured():
@@ -138,6 +146,9 @@ def test_the_page_shows_what_was_measured():
     sides = "linear, no set held out | the same loss in plain scipy"
     assert f"| {sides} | 7,000 x 20 | 3.00 | 2.00 | 1.50 | 1.5 |" in page
     assert "| a bare read, product and write | 9,000 | 5.00 | 4.00 | 1.25 | 1.2 |" in page
+    assert "a bare scan of the file | 90 x 20 | 8.00 | 2.00 | 4.00 | 4 |" in page
+    assert "| rows | linear | 100 to 10,000 | 2.00 to 20.00 | 0.50 | 1.05 |" in page
+    assert "| linear | 0.50 x | 1.5 x | 3.00 | 3.00 | 1.00 | 1.50 | 1.6 |" in page
     assert "| a fit | 2.00 | 0.50 | 0.25 |" in page
     assert "| a \\| b | 1 % | too little |" in page
     assert "| linear | 2 | 50 | 1,234 | 0.750 |" in page
@@ -156,17 +167,18 @@ def test_the_page_shows_what_was_measured():
 @pytest.mark.parametrize(
     ("name", "missing"),
     [
-        ("bigger_than_memory", 12),
-        ("many_sets", 12),
-        ("growth", 11),
-        ("step_cost", 10),
-        ("against_literal", 11),
-        ("time_to_error", 12),
-        ("tried", 12),
-        ("small_network", 12),
-        ("folder_of_files", 12),
-        ("beside_supervised", 12),
-        ("against_version", 12),
+        ("bigger_than_memory", 13),
+        ("many_sets", 13),
+        ("growth", 12),
+        ("step_cost", 11),
+        ("against_literal", 12),
+        ("time_to_error", 13),
+        ("tried", 13),
+        ("small_network", 13),
+        ("folder_of_files", 13),
+        ("beside_supervised", 13),
+        ("against_version", 13),
+        ("slopes", 13),
     ],
 )
 def test_one_benchmark_alone_fills_its_sections(name, missing):

@@ -21,11 +21,12 @@ from unmix.deploy.onnx_trees import Split, splits_of, tree_nodes
 from unmix.errors import InputError
 from unmix.learn.boosting import BoostingFit
 from unmix.learn.columns import CategoryColumn, EmptyColumn, LeftOutColumn, NumberColumn
-from unmix.learn.encoding import FARTHEST, TableEncoder
+from unmix.learn.encoding import TableEncoder
 from unmix.learn.linear_fit import LinearFit
 from unmix.learn.models import move_logits
 from unmix.learn.network_models import NetworkFit
 from unmix.learn.networks import Dropout
+from unmix.learn.table_blocks import FARTHEST
 
 if TYPE_CHECKING:
     from unmix.learn.estimator import SetClassifier

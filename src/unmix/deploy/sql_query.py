@@ -16,9 +16,10 @@ from unmix.core.set_effects import effect_points, effect_scale
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.columns import CategoryColumn, Column, NumberColumn
-from unmix.learn.encoding import FARTHEST, Place, TableEncoder
+from unmix.learn.encoding import TableEncoder
 from unmix.learn.linear_fit import LinearFit
 from unmix.learn.models import move_logits, score_names
+from unmix.learn.table_blocks import FARTHEST, Place
 
 if TYPE_CHECKING:
     from unmix.learn.estimator import SetClassifier

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -24,6 +24,7 @@ from unmix.data.wording import listed
 from unmix.errors import InputError
 
 __all__ = [
+    "BLOCK_ROWS",
     "LARGEST",
     "MISSING",
     "UNKNOWN",
@@ -34,11 +35,9 @@ __all__ = [
     "LeftOutColumn",
     "NumberColumn",
     "SeenColumn",
-    "blocks_of_numbers",
     "category_codes",
     "category_text",
     "column_numbers",
-    "columns_apart",
     "holds_numbers",
     "in_range",
     "read_summary",
@@ -50,8 +49,6 @@ FloatArray = npt.NDArray[np.float64]
 MAX_CATEGORIES = 30
 MOST_WORDS = 100_000  # of a text column that comes in blocks; beyond, the rarest are forgotten
 BLOCK_ROWS = 65_536  # of numbers that are looked at at a time
-# What is copied at a time of columns that lie row by row.
-APART_COLUMNS, APART_ROWS, APART_NUMBERS = 8, 1_024, 2_000_000
 LARGEST = 1e150  # the square of a larger number overflows
 # A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
 FLAT = 1e-12
@@ -348,39 +345,6 @@ def column_numbers(series: pd.Series[Any], name: str) -> FloatArray:
             raise InputError(f"{where}; replace it by a number or an empty cell")
         raise InputError(f"{where}; looks like a missing-value code; replace it by an empty cell")
     return values
-
-
-def blocks_of_numbers(frame: pd.DataFrame) -> list[pd.DataFrame]:
-    """Cut a table of nothing but numbers into blocks of rows; any other stays whole."""
-    if len(frame) <= BLOCK_ROWS or not (frame.dtypes == np.float64).all():
-        return [frame]
-    return [frame.iloc[row : row + BLOCK_ROWS] for row in range(0, len(frame), BLOCK_ROWS)]
-
-
-def columns_apart(frame: pd.DataFrame) -> Iterator[tuple[int, pd.Series[Any]]]:
-    """Go through the columns with their places.
-
-    Of numbers that lie row by row some rows come at a time, and are copied to where they lie column
-    by column: to go through one column would read all the others from memory too. They are there
-    until the next is asked for.
-    """
-    first = frame.iloc[:, 0].to_numpy()
-    together = first.dtype == np.float64 and first.strides != (first.itemsize,)
-    if not (together and (frame.dtypes == np.float64).all()):
-        yield from enumerate(series for _, series in frame.items())
-        return
-    values, size = frame.to_numpy(), min(BLOCK_ROWS, len(frame))
-    step = max(APART_COLUMNS, APART_NUMBERS // size)
-    apart = np.empty((min(step, values.shape[1]), size))
-    for row in range(0, len(values), size):
-        for column in range(0, values.shape[1], step):
-            block = values[row : row + size, column : column + step]
-            here, index = apart[: block.shape[1], : len(block)], frame.index[row : row + size]
-            for some in range(0, len(block), APART_ROWS):
-                rows = slice(some, some + APART_ROWS)
-                here[:, rows] = block[rows].T
-            for place, numbers in enumerate(here, column):
-                yield place, pd.Series(numbers, index, copy=False)
 
 
 def in_range(values: FloatArray) -> bool:

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ import pandas as pd
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.columns import (
-    MISSING,
     UNKNOWN,
     CategoryColumn,
     Column,
@@ -30,23 +29,24 @@ from unmix.learn.columns import (
     LeftOutColumn,
     NumberColumn,
     SeenColumn,
-    blocks_of_numbers,
     category_codes,
     category_text,
-    column_numbers,
-    columns_apart,
-    holds_numbers,
     in_range,
     read_summary,
-    text_for_numbers,
 )
 from unmix.learn.sums import num_threads, one_thread
+from unmix.learn.table_blocks import (
+    FeatureColumns,
+    Place,
+    blocks_of_numbers,
+    column_values,
+    columns_apart,
+    only_numbers,
+)
 
-__all__ = ["FARTHEST", "Place", "TableEncoder", "TableSummary"]
+__all__ = ["TableEncoder", "TableSummary"]
 
 VERSION = 1
-# No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
-FARTHEST = 1e6
 BLOCK_ROWS, BLOCK_COLUMNS = 4_096, 64  # of a block that stays in the processor's cache
 MANY_NUMBERS = 2_000_000  # below, threads wait for each other more than they help
 
@@ -263,7 +263,7 @@ class TableEncoder:
         first = 0  # the numbers are the first features, in the order of their columns
         for start in range(0, len(self.summaries), BLOCK_COLUMNS):
             group = slice(start, start + BLOCK_COLUMNS)
-            part = _Columns(table.iloc[:, group], self.summaries[group], self.places[group])
+            part = FeatureColumns(table.iloc[:, group], self.summaries[group], self.places[group])
             numbers = slice(first, first := first + len(part.varying))
             with one_thread(num_threads() if x.size >= MANY_NUMBERS else 1) as side_by_side:
                 blocks = (slice(row, row + BLOCK_ROWS) for row in range(0, len(table), BLOCK_ROWS))
@@ -279,9 +279,11 @@ class TableEncoder:
             Numbers as they are and codes of categories; NaN for missing and unknown.
         """
         table = self.chosen(frame)
+        if only_numbers(table, self.summaries) and in_range(values := table.to_numpy()):
+            return values  # of an array no copy
         x = np.empty((len(table), len(self.summaries)))
         for i, column in enumerate(self.summaries):
-            x[:, i] = _column_values(table.iloc[:, i], column)
+            x[:, i] = column_values(table.iloc[:, i], column)
         for i in self.categorical:
             x[x[:, i] < 0, i] = np.nan
         return x
@@ -356,15 +358,6 @@ def _becomes(column: Column) -> tuple[str, str]:
     return "empty", "left out: no row has a value"
 
 
-class Place(NamedTuple):
-    """Where the features of a column stand in the matrix; None for what has no feature."""
-
-    value: int | None = None
-    """The standardised number, or the first category."""
-    missing: int | None = None
-    """What marks missing values."""
-
-
 def _features(columns: Sequence[Column]) -> tuple[list[Place], list[str]]:
     """Return each column's place in the matrix, and the names of the features.
 
@@ -395,70 +388,6 @@ def _features(columns: Sequence[Column]) -> tuple[list[Place], list[str]]:
         value[i] = len(names)
         names += [f"{category.name}={word}" for word in category.categories]
     return [Place(value.get(i), missing.get(i)) for i in range(len(columns))], names
-
-
-def _column_values(series: pd.Series[Any], column: Column) -> FloatArray:
-    """Return the numbers of a column, or the codes of its categories, (n,)."""
-    if isinstance(column, NumberColumn):
-        if not holds_numbers(series, column.name):
-            raise text_for_numbers(series, column.name)
-        return column_numbers(series, column.name)
-    if isinstance(column, CategoryColumn):
-        return category_codes(series, column)
-    return np.full(len(series), np.nan)
-
-
-class _Columns:
-    """Some neighbouring columns of a table and the features they become."""
-
-    def __init__(
-        self, table: pd.DataFrame, summaries: Sequence[Column], places: Sequence[Place]
-    ) -> None:
-        self._table, self._columns = table, list(zip(summaries, places, strict=True))
-        numbers = [isinstance(column, NumberColumn) for column in summaries]
-        self._plain = all(numbers) and bool((table.dtypes == np.float64).all())
-        self.varying = [
-            j for j, column in enumerate(summaries) if numbers[j] and places[j].value is not None
-        ]
-        scales = [summaries[j] for j in self.varying]
-        self._mean = np.array([c.mean for c in scales if isinstance(c, NumberColumn)])
-        self._deviation = np.array([c.deviation for c in scales if isinstance(c, NumberColumn)])
-
-    def write(self, x: npt.NDArray[np.float32], numbers: slice, rows: slice) -> None:
-        """Write a block of rows of a matrix (n, d): numbers into their features, and marks."""
-        values, features = self._values(self._table.iloc[rows]), x[rows]
-        for (column, place), of_column in zip(self._columns, values.T, strict=True):
-            _write_marks(of_column, column, place, features)
-        if len(self.varying) < len(self._columns):
-            values = values[:, self.varying]
-        scaled = values - self._mean
-        scaled /= self._deviation
-        scaled[np.isnan(scaled)] = 0
-        features[:, numbers] = np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
-
-    def _values(self, table: pd.DataFrame) -> FloatArray:
-        """Return numbers and codes of categories, (n, columns)."""
-        if self._plain:
-            values = table.to_numpy()
-            if in_range(values):
-                return values
-        found = [_column_values(table.iloc[:, j], c) for j, (c, _) in enumerate(self._columns)]
-        return np.stack(found).T
-
-
-def _write_marks(
-    values: FloatArray, column: Column, place: Place, x: npt.NDArray[np.float32]
-) -> None:
-    """Write what is missing and which category it is into a matrix of zeros, (n, features)."""
-    if isinstance(column, NumberColumn):
-        if place.missing is not None:
-            x[:, place.missing] = np.isnan(values)
-    elif isinstance(column, CategoryColumn):
-        if place.missing is not None:
-            x[:, place.missing] = values == MISSING
-        if place.value is not None:
-            known = np.flatnonzero(values >= 0)
-            x[known, place.value + values[known].astype(np.intp)] = 1
 
 
 def _table(frame: Any) -> pd.DataFrame:

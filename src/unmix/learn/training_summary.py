@@ -22,14 +22,13 @@ from unmix.learn.columns import (
     EmptyColumn,
     LeftOutColumn,
     NumberColumn,
-    blocks_of_numbers,
     category_codes,
     column_numbers,
-    columns_apart,
 )
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.models import score_names
 from unmix.learn.sums import num_threads, one_thread
+from unmix.learn.table_blocks import blocks_of_numbers, columns_apart
 
 __all__ = [
     "Distribution",

@@ -1,0 +1,155 @@
+"""Tables in blocks that stay in the processor's cache: columns looked at, features written.
+
+A table of numbers lies row by row or column by column, and to read it the other way takes several
+times as long. What columns become, `columns` and `encoding` say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from unmix.learn.columns import (
+    BLOCK_ROWS,
+    MISSING,
+    CategoryColumn,
+    Column,
+    FloatArray,
+    NumberColumn,
+    category_codes,
+    column_numbers,
+    holds_numbers,
+    in_range,
+    text_for_numbers,
+)
+
+__all__ = [
+    "FARTHEST",
+    "FeatureColumns",
+    "Place",
+    "blocks_of_numbers",
+    "column_values",
+    "columns_apart",
+    "only_numbers",
+]
+
+# No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
+FARTHEST = 1e6
+# What is copied at a time of columns that lie row by row.
+APART_COLUMNS, APART_ROWS, APART_NUMBERS = 8, 1_024, 2_000_000
+
+
+def blocks_of_numbers(frame: pd.DataFrame) -> list[pd.DataFrame]:
+    """Cut a table of nothing but numbers into blocks of rows; any other stays whole."""
+    if len(frame) <= BLOCK_ROWS or not (frame.dtypes == np.float64).all():
+        return [frame]
+    return [frame.iloc[row : row + BLOCK_ROWS] for row in range(0, len(frame), BLOCK_ROWS)]
+
+
+def columns_apart(frame: pd.DataFrame) -> Iterator[tuple[int, pd.Series[Any]]]:
+    """Go through the columns with their places.
+
+    Of numbers that lie row by row some rows come at a time, and are copied to where they lie column
+    by column: to go through one column would read all the others from memory too. They are there
+    until the next is asked for.
+    """
+    first = frame.iloc[:, 0].to_numpy()
+    together = first.dtype == np.float64 and first.strides != (first.itemsize,)
+    if not (together and (frame.dtypes == np.float64).all()):
+        yield from enumerate(series for _, series in frame.items())
+        return
+    values, size = frame.to_numpy(), min(BLOCK_ROWS, len(frame))
+    step = max(APART_COLUMNS, APART_NUMBERS // size)
+    apart = np.empty((min(step, values.shape[1]), size))
+    for row in range(0, len(values), size):
+        for column in range(0, values.shape[1], step):
+            block = values[row : row + size, column : column + step]
+            here, index = apart[: block.shape[1], : len(block)], frame.index[row : row + size]
+            for some in range(0, len(block), APART_ROWS):
+                rows = slice(some, some + APART_ROWS)
+                here[:, rows] = block[rows].T
+            for place, numbers in enumerate(here, column):
+                yield place, pd.Series(numbers, index, copy=False)
+
+
+class Place(NamedTuple):
+    """Where the features of a column stand in the matrix; None for what has no feature."""
+
+    value: int | None = None
+    """The standardised number, or the first category."""
+    missing: int | None = None
+    """What marks missing values."""
+
+
+def column_values(series: pd.Series[Any], column: Column) -> FloatArray:
+    """Return the numbers of a column, or the codes of its categories, (n,)."""
+    if isinstance(column, NumberColumn):
+        if not holds_numbers(series, column.name):
+            raise text_for_numbers(series, column.name)
+        return column_numbers(series, column.name)
+    if isinstance(column, CategoryColumn):
+        return category_codes(series, column)
+    return np.full(len(series), np.nan)
+
+
+def only_numbers(table: pd.DataFrame, columns: Sequence[Column]) -> bool:
+    """Say whether a table holds nothing but numbers, as models take them."""
+    numbers = all(isinstance(column, NumberColumn) for column in columns)
+    return numbers and bool((table.dtypes == np.float64).all())
+
+
+class FeatureColumns:
+    """Some neighbouring columns of a table and the features they become."""
+
+    def __init__(
+        self, table: pd.DataFrame, summaries: Sequence[Column], places: Sequence[Place]
+    ) -> None:
+        self._table, self._columns = table, list(zip(summaries, places, strict=True))
+        numbers = [isinstance(column, NumberColumn) for column in summaries]
+        self._plain = only_numbers(table, summaries)
+        self.varying = [
+            j for j, column in enumerate(summaries) if numbers[j] and places[j].value is not None
+        ]
+        scales = [summaries[j] for j in self.varying]
+        self._mean = np.array([c.mean for c in scales if isinstance(c, NumberColumn)])
+        self._deviation = np.array([c.deviation for c in scales if isinstance(c, NumberColumn)])
+
+    def write(self, x: npt.NDArray[np.float32], numbers: slice, rows: slice) -> None:
+        """Write a block of rows of a matrix (n, d): numbers into their features, and marks."""
+        values, features = self._values(self._table.iloc[rows]), x[rows]
+        for (column, place), of_column in zip(self._columns, values.T, strict=True):
+            _write_marks(of_column, column, place, features)
+        if len(self.varying) < len(self._columns):
+            values = values[:, self.varying]
+        scaled = values - self._mean
+        scaled /= self._deviation
+        scaled[np.isnan(scaled)] = 0
+        features[:, numbers] = np.clip(scaled, -FARTHEST, FARTHEST, out=scaled)
+
+    def _values(self, table: pd.DataFrame) -> FloatArray:
+        """Return numbers and codes of categories, (n, columns)."""
+        if self._plain:
+            values = table.to_numpy()
+            if in_range(values):
+                return values
+        found = [column_values(table.iloc[:, j], c) for j, (c, _) in enumerate(self._columns)]
+        return np.stack(found).T
+
+
+def _write_marks(
+    values: FloatArray, column: Column, place: Place, x: npt.NDArray[np.float32]
+) -> None:
+    """Write what is missing and which category it is into a matrix of zeros, (n, features)."""
+    if isinstance(column, NumberColumn):
+        if place.missing is not None:
+            x[:, place.missing] = np.isnan(values)
+    elif isinstance(column, CategoryColumn):
+        if place.missing is not None:
+            x[:, place.missing] = values == MISSING
+        if place.value is not None:
+            known = np.flatnonzero(values >= 0)
+            x[known, place.value + values[known].astype(np.intp)] = 1
