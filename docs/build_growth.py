@@ -552,12 +552,15 @@ def _beside_supervised(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Pictures
         "Processor seconds on one thread, both sides in turns (`benchmarks/beside_supervised.py`); "
         "goals are what the cost of having no labels should come to.\n\n"
         + markdown_table(names, lines, words=3)
-        + "\nWhere a linear fit takes longer, by a profile at 100,000 rows: nearly half of it is "
-        "20 fits to resampled sets, for intervals, and a sixth five fits without some of the sets; "
-        "these see 20,000 rows whatever the table holds, so that small tables pay most. A sixth "
-        "is encoding, which the other side leaves to the user. Of a round of boosting a quarter "
-        "is our gradients: numpy goes over the rows some twenty times, in the cache, where "
-        "compiled code goes once.\n"
+        + "\nWhere a linear fit takes longer, by profiles. Of 100,000 rows: a third is five fits "
+        "without some of the sets and a fifth 20 fits to resampled sets, for intervals; these see "
+        "20,000 rows whatever the table holds, so that small tables pay most. Of 1,000 columns: "
+        "two fifths are the fits to resampled sets, of which a quarter is the curvature that they "
+        "share (20,000 rows x 1,000 columns squared), another two fifths looking at, encoding and "
+        "summarising the columns, which the other side leaves to the user, and an eighth the fit. "
+        "A file read in pieces is read twice, with the set of each row, and the rows to judge and "
+        "to choose by are written and read once more. Of a command on few rows a third is "
+        "matplotlib, which draws the report.\n"
     ), []
 
 
@@ -571,7 +574,10 @@ def _slopes(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Pictures]:
         else:
             fits.setdefault(run["model"], {})[run["threads"]] = run
     lines = []
-    for (what, model), (small, large) in grown.items():
+    for (what, model), both in grown.items():
+        if len(both) < 2:
+            continue
+        small, large = both
         growth = log(large["cpu_seconds"] / small["cpu_seconds"]) / log(large[what] / small[what])
         lines.append(
             [
@@ -585,6 +591,8 @@ def _slopes(runs: Sequence[Mapping[str, Any]]) -> tuple[str, Pictures]:
         )
     shared = []
     for model, by_threads in fits.items():
+        if len(by_threads) < 2:
+            continue
         one, two = by_threads[1], by_threads[2]
         both = two["main_seconds"] + (two["cpu_seconds"] - two["main_seconds"]) / 2
         shared.append(

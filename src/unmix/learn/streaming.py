@@ -355,7 +355,8 @@ class RowKeeper:
         """Add rows."""
         if len(frame):
             table = pa.Table.from_pandas(frame, preserve_index=False)
-            self._writer = self._writer or pq.ParquetWriter(self._path, table.schema)
+            if self._writer is None:  # numbers hardly repeat, and a dictionary takes time
+                self._writer = pq.ParquetWriter(self._path, table.schema, use_dictionary=False)
             self._writer.write_table(table)
 
     def __exit__(self, *exception: object) -> None:
