@@ -75,6 +75,7 @@ def test_the_checks_page_shows_what_was_measured():
     nothing = {"part": "nothing", "sets": 12, "model": "auto"}
     cost = {"case": "wide", "method": "ssc", "model": "linear", "rows": 36000, "columns": 179}
     cost |= {"sets": 25, "fit_seconds": 2.0, "choosing_seconds": 3.0, "ratio": 1.5}
+    inside = {"source": "S", "rows": 100, "groups": 10, "columns": 3}
     results = {
         "simulated_sets": [
             drawn | {"right": True, "new_sets": [4, 5]},
@@ -92,6 +93,10 @@ def test_the_checks_page_shows_what_was_measured():
             for s in range(2)
         ],
         "choosing_cost": [cost | {"fit_mb": 100, "all_mb": 1200}],
+        "slopes_inside": [
+            inside | {"table": "wages", "stand_ins": 0.6, "told": True, "by_labels": 0.4},
+            inside | {"table": "earners", "stand_ins": 1.0, "told": False, "by_labels": None},
+        ],
     }
     page = build_checks.render_page(results)
     assert "| noise | linear | ssc (1), count (1) | 1 of 2 | 90 % of 10 |" in page
@@ -104,7 +109,12 @@ def test_the_checks_page_shows_what_was_measured():
     assert "| mlp | 8 | 2 |  |  | 2.50 |  |" in page
     assert "| wide | ssc linear | 36,000 | 179 | 25 | 2.0 | 3.0 | 1.5 | 100 | 1,200 |" in page
     assert build_checks.NOT_YET not in page
-    assert build_checks.render_page({}).count(build_checks.NOT_YET) == 4
+    assert build_checks.render_page({}).count(build_checks.NOT_YET) == 5
+    assert "On the 1 tables whose shares the features tell, slopes are 0.40 times" in page
+    assert (
+        "squared error of that is 0.04; of taking slopes inside to be those between, 0.36" in page
+    )
+    assert "| earners (S) | 100 | 10 | 3 | 1.00 | not told |" in page
 
 
 def test_the_reliability_page_shows_what_was_measured():
