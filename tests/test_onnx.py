@@ -10,6 +10,7 @@ import torch
 
 from exported_models import fitted, table
 from unmix import UnmixClassifier
+from unmix.core.stand_ins import UNMOVED, LogitMove
 from unmix.deploy.onnx_model import onnx_model
 from unmix.errors import InputError
 
@@ -38,6 +39,18 @@ def assert_same(clf, rows, model=None):
     clear = clear[:, -1] - clear[:, -2] > 1e-5
     assert clear.mean() > 0.95
     assert label[clear].tolist() == clf.predict(rows)[clear].tolist()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_rows_of_unnamed_sets_are_moved_in_the_file_too(classes):
+    clf = fitted("linear", classes)
+    rows, _ = table(300, np.random.default_rng(9), classes=classes, training=False)
+    shift = 0.4 if classes == 2 else np.array([0.0, 0.4, -0.3])
+    object.__setattr__(clf.learner_, "lone", LogitMove(0.6, shift))
+    try:
+        assert_same(clf, rows)
+    finally:
+        object.__setattr__(clf.learner_, "lone", UNMOVED)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

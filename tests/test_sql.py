@@ -10,6 +10,7 @@ import pytest
 
 from exported_models import fitted, table
 from unmix import UnmixClassifier
+from unmix.core.stand_ins import UNMOVED, LogitMove
 from unmix.deploy.sql_query import DIALECTS, sql_query
 from unmix.errors import InputError
 
@@ -48,6 +49,18 @@ def assert_same(clf, found, rows, tolerance):
     clear = ordered[:, -1] - ordered[:, -2] > 1e-6
     assert clear.mean() > 0.95
     assert found["prediction"][clear].tolist() == clf.predict(rows)[clear].tolist()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_rows_of_unnamed_sets_are_moved_in_the_database_too(classes):
+    clf, rows = fitted("linear", classes), numbered(classes)
+    shift = 0.4 if classes == 2 else np.array([0.0, 0.4, -0.3])
+    object.__setattr__(clf.learner_, "lone", LogitMove(0.6, shift))
+    try:
+        query = sql_query(clf, table="people", keep=["id"])
+        assert_same(clf, in_duckdb(query, rows), rows, 1e-9)
+    finally:
+        object.__setattr__(clf.learner_, "lone", UNMOVED)
 
 
 @pytest.mark.parametrize("tau", [0.0, 1.5])
