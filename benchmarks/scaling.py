@@ -7,8 +7,7 @@ The model plays a pass event by event: the driver sends one question per file, o
 each worker answers its own in turn; the driver takes the answers in as they come, once it has sent
 all. What it is checked by was not used to measure its constants: those are the processor seconds of
 one process, and the calls for files of a few rows. Bandwidth, latency and how often machines die
-are assumed. What a busy machine does to seconds the processor seconds beside them show.
-`docs/build_scaling.py` writes the page.
+are assumed. `docs/build_scaling.py` writes the page.
 """
 
 import heapq
@@ -141,32 +140,13 @@ def question_bytes(asked, point):
     return len(pickle.dumps(point)) + len(pickle.dumps(answer)) + 1_000  # and what Ray adds
 
 
-def several(asked, engine, workers, rng, turns):
-    """Ask some of an engine's workers for passes.
-
-    Returns
-    -------
-    float
-        The fewest seconds of a pass.
-    float
-        Processor seconds of a pass, of the workers and the driver together.
-    float
-        Those of the driver.
-    """
-    import ray
-
+def fastest(asked, engine, workers, rng, turns):
+    """Return the fewest seconds of a pass by some of an engine's workers."""
     engine._count = workers
-    actors = engine._actors[:2]
-    asked.processes = ray.get([a.__ray_call__.remote(lambda _: os.getpid()) for a in actors])
-    asked.one_pass(rng.normal(size=FEATURES + 1) / 10)  # one fills caches
-    asked.times.clear()
-    asked.processor.clear()
-    before = time.process_time()
-    for _ in range(turns):
+    for _ in range(turns + 1):
         asked.one_pass(rng.normal(size=FEATURES + 1) / 10)
-    driver = (time.process_time() - before) / turns
-    of_workers = sum(asked.processor) / turns
-    return min(asked.times), of_workers + driver, driver
+    times, asked.times = asked.times[1:], []
+    return min(times)
 
 
 def opened(name, engine, place, rows, files):
@@ -200,49 +180,49 @@ def measure(options, rows):
     with tempfile.TemporaryDirectory() as place, engine_named("ray", workers=2) as engine:
         start = time.perf_counter() - before
         tiny = opened("tiny", engine, place, TINY_FILES * TINY_ROWS, TINY_FILES)
-        _, both, of_driver = several(tiny, engine, 1, rng, 5 * turns)
-        send = _sending(engine)
-        take = max(of_driver / TINY_FILES - send, 0.0)
-        known = Constants(
-            row, read, send, take, (both - of_driver) / TINY_FILES, message, start, 0.0
-        )
+        by_one = fastest(tiny, engine, 1, rng, 5 * turns) / TINY_FILES
+        send, take = _of_driver(tiny, engine, rng)
+        known = Constants(row, read, send, take, max(by_one - take, 0.0), message, start, 0.0)
         found = []
         for name, size, files in (("large", rows, 8), ("small", rows // 40, 64)):
             table = opened(name, engine, place, size, files)
             for workers in (1, 2):
-                seconds, processor, _ = several(table, engine, workers, rng, 2 * turns)
+                seconds = fastest(table, engine, workers, rng, turns)
                 told, _ = pass_seconds([size // files] * files, workers, known)
-                line = {"rows": size, "files": files, "workers": workers, "seconds": seconds}
-                line |= {"processor_seconds": processor, "model": told}
-                line["model_processor"] = size * known.row + files * (
-                    known.worker_call + known.send + known.take
+                found.append(
+                    {"rows": size, "files": files, "workers": workers, "seconds": seconds}
+                    | {"model": told}
                 )
-                found.append(line)
-                print(line, flush=True)
-        recovery = _after_a_kill(table, engine, rng)
-    return Constants(**(asdict(known) | {"recovery": recovery})), found
+                print(found[-1], flush=True)
+        recovery = _after_a_kill(table, engine, rng) - 2 * rows // 40 * read
+    return Constants(**(asdict(known) | {"recovery": max(recovery, 0.0)})), found
 
 
-def _sending(engine):
-    """Return the driver's processor seconds to ask one question."""
+def _of_driver(asked, engine, rng):
+    """Return the driver's processor seconds to ask a question, and to take in an answer."""
     import ray
 
+    sent = [engine._sent(argument) for argument in (engine._start,)]
+    before = time.process_time()
+    point = rng.normal(size=FEATURES + 1)
+    asked.one_pass(point)
+    both = (time.process_time() - before) / TINY_FILES
     actor = engine._actors[0]
     before = time.process_time()
     calls = [actor.__ray_call__.remote(lambda _: None) for _ in range(TINY_FILES)]
     send = (time.process_time() - before) / TINY_FILES
     ray.get(calls)
-    return send
+    del sent
+    return send, max(both - send, 0.0)
 
 
 def _after_a_kill(asked, engine, rng):
     """Return how much longer a pass takes whose worker is killed at its beginning."""
     import ray
 
-    usual, _, _ = several(asked, engine, 2, rng, 2)
+    usual = fastest(asked, engine, 2, rng, 2)
     actor = engine._actors[0]
     os.kill(ray.get(actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
-    asked.processes = []  # one of them is gone
     before = time.perf_counter()
     asked.one_pass(rng.normal(size=FEATURES + 1))
     return time.perf_counter() - before - usual
@@ -250,9 +230,9 @@ def _after_a_kill(asked, engine, rng):
 
 def main():
     """Measure, check and extrapolate."""
-    options = parse_options("scaling", rows=1_000_000, turns=4, seed=0)
+    options = parse_options("scaling", rows=4_000_000, turns=5, seed=0)
     known, checked = measure(options, 80_000 if options.quick else options.rows)
-    print(known, flush=True)
+    print(known)
     told = [
         fit_seconds(rows, workers, known)
         for rows in (10**9, 10**11)

@@ -63,39 +63,20 @@ def checked_section(found: Mapping[str, Any]) -> str:
             f"{line['rows']:,}",
             str(line["files"]),
             str(line["workers"]),
-            f"{line['processor_seconds']:.3f}",
-            f"{line['model_processor']:.3f}",
-            f"{line['processor_seconds'] / line['model_processor']:.2f}",
             f"{line['seconds']:.3f}",
             f"{line['model']:.3f}",
+            f"{line['seconds'] / line['model']:.2f}",
         ]
         for line in found["checked"]
     ]
-    headings = (
-        "rows",
-        "files",
-        "workers",
-        "processor s",
-        "by the model",
-        "ratio",
-        "seconds, fastest",
-        "by the model on a free machine",
-    )
-    lines = found["checked"]
-    work = [line["processor_seconds"] / line["model_processor"] for line in lines]
-    time = [line["seconds"] / line["model"] for line in lines]
-    gains = [
-        one["seconds"] / two["seconds"] for one, two in zip(lines[::2], lines[1::2], strict=True)
-    ]
+    headings = ("rows", "files", "workers", "measured s", "model s", "ratio")
+    ratios = [line["seconds"] / line["model"] for line in found["checked"]]
     return (
-        "Passes that gave no constant. Two cores were shared with other work meanwhile, which the "
-        "model knows nothing of: processor seconds, of workers and driver together, check what a "
-        "pass is made of; its seconds are those of the fastest turn.\n\n"
+        "Passes that gave no constant: the fastest of several turns. The machine was busy with "
+        "other work, which the model knows nothing of.\n\n"
         f"{markdown_table(headings, rows, words=0)}\n"
-        f"The work is {min(work):.2f} to {max(work):.2f} times what the model says, the seconds "
-        f"{min(time):.1f} to {max(time):.1f} times; a second worker makes passes "
-        f"{' and '.join(f'{gain:.1f}' for gain in gains)} times as fast. Take what follows with a "
-        "factor of that size.\n"
+        f"Measured passes took {min(ratios):.1f} to {max(ratios):.1f} times as long as the model "
+        "says; take what follows with a factor of that size.\n"
     )
 
 
