@@ -53,7 +53,7 @@ def test_published_numbers_are_those_of_the_paper():
 @pytest.mark.parametrize(
     ("name", "places"),
     [
-        ("comparison", 18),
+        ("comparison", 21),
         ("set-size", 10),
         ("set-number", 4),
         ("prior-noise", 30),
@@ -89,8 +89,8 @@ def test_the_fields_of_a_cell_say_what_its_column_says():
 def test_studies_share_their_runs_and_every_cell_comes_before_the_next_seed():
     parts = [STUDIES[name].cells(["mnist"]) for name in ("comparison", "prior-noise", "curves")]
     order = running_order(row for part in parts for row in part)
-    assert len(order) == len(set(order)) == 3 * (18 + 30 - 2)
-    assert [cell.seed for cell in order] == [0] * 46 + [1] * 46 + [2] * 46
+    assert len(order) == len(set(order)) == 3 * (21 + 30 - 2)
+    assert [cell.seed for cell in order] == [0] * 49 + [1] * 49 + [2] * 49
     shared = Cell("mnist", num_sets=10, epochs=15, held_out=grid.HELD_OUT)
     for part in parts:
         epochs = part[0].cell.epochs
@@ -353,7 +353,7 @@ def test_help_loads_nothing_heavy():
 def test_the_reference_is_listed_once():
     rows = STUDIES["supervised"].cells(["mnist"]) + STUDIES["comparison"].cells(["mnist"])
     found = {row.cell: fake_result(row.cell) for row in rows}
-    for name, listed in (("supervised", 1), ("comparison", 19)):
+    for name, listed in (("supervised", 1), ("comparison", 22)):
         summary = summarize(STUDIES[name], found, STUDIES[name].cells(["mnist"]))
         entries = summary.all_entries
         assert len(entries) == listed
