@@ -284,6 +284,7 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.learn.encoding",
         "unmix.learn.part_files",
         "unmix.learn.shards",
+        "unmix.learn.table_blocks",
     }
     assert digested <= set(loaded.split())
     assert set(loaded.split()) - digested - rooms - neutral == set()

@@ -176,6 +176,12 @@ def _calibration(model: nn.Module, sets: UnlabeledSets) -> tuple[list[float], fl
     start = np.zeros(1 + (z.shape[1] if z.ndim > 1 else 1))
     start[0] = 1.0
     bounds = [(0.0, None)] + [(None, None)] * (len(start) - 1)  # no network is turned around
-    exact = {"ftol": 1e-13, "gtol": 1e-9}  # it is a handful of numbers
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options=exact)
+    found = minimize(
+        loss,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=bounds,
+        options={"ftol": 1e-13, "gtol": 1e-9},  # it is a handful of numbers
+    )
     return found.x.tolist(), float(found.fun)
