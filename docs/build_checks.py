@@ -49,7 +49,7 @@ def render_page(results: Mapping[str, Runs]) -> str:
         "only score. Each section names its benchmark. Small sets with "
         "boosting (32 and 128 rows) and mlp (all but count, 8 rows) and the first cases of what "
         "choosing costs, and sets without signal, were measured before slopes inside sets were "
-        "told by features; plebiscite, when counts were still chosen for natural groups.\n",
+        "told by features.\n",
     ]
     for title, name, section in SECTIONS:
         parts += [f"## {title}\n", section(results[name]) if results.get(name) else NOT_YET]

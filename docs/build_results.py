@@ -406,7 +406,8 @@ def _cifar(runs: Runs) -> str:
         f"{recipe.half_size:.0%} of the steps see images at half their height and width, and "
         f"batches have {recipe.batch_size} rows; it trains {recipe.epochs} epochs. Each run has "
         "one thread and computes in bfloat16, as convolutions do if the processor supports it. "
-        "Runs of 6 epochs were made with a rate of 0.003 and a shorter average, and stand only here.\n\n"
+        "Runs of 6 epochs were made with a rate of 0.003 and a shorter average, and stand only "
+        "here.\n\n"
     ) + _runs_table({c: r for c, r in runs.items() if c.dataset == "cifar10"})
 
 
