@@ -48,8 +48,7 @@ def render_page(results: Mapping[str, Runs]) -> str:
         "What unmix chooses and claims without labels, on data where the truth is known. Labels "
         "only score. Each section names its benchmark. Small sets with "
         "boosting (32 and 128 rows) and mlp (all but count, 8 rows) and the first cases of what "
-        "choosing costs, and sets without signal, were measured before slopes inside sets were "
-        "told by features.\n",
+        "choosing costs were measured before slopes inside sets were told by features.\n",
     ]
     for title, name, section in SECTIONS:
         parts += [f"## {title}\n", section(results[name]) if results.get(name) else NOT_YET]
