@@ -53,8 +53,7 @@ def render_page(runs: Sequence[Run]) -> str:
         "in 26 ways, and what eight published methods (MM, LMM, AMM, DLLP, MixBag, LLP-VAT, LLPFC, "
         "KDD-LR) reached on the same splits, with hyper-parameters chosen without labels. "
         "`UnmixClassifier` with all its defaults; three quarters of the rows train, their shares "
-        "are stated, and labels only score the rest. Measured before the slopes under set effects "
-        "got a free length. `python benchmarks/llp_adult.py`.\n",
+        "are stated, and labels only score the rest. `python benchmarks/llp_adult.py`.\n",
     ]
     if not runs:
         return "\n".join([*parts, NOT_YET])

@@ -24,10 +24,10 @@ PROMISES = """\
 ## What is promised
 
 **A file or a folder is there whole or not at all.** Scores, models, reports, exports and
-checkpoints are written under a hidden name beside their place, forced to the disk, and renamed. On
-Linux a folder is replaced in one step, too, and whoever reads a model that is replaced meanwhile
-gets the old one or the new one (`tests/test_saved.py`). Elsewhere it takes two renames; after a
-crash between them the old one is put back by the next write (`tests/test_files.py`).
+checkpoints are written under a hidden name beside their place, forced to the disk, and renamed. A
+folder that is replaced takes two renames; after a crash between them the old one is put back by the
+next write (`tests/test_files.py`). Who reads a model that is replaced meanwhile gets the old one
+or the new one (`tests/test_saved.py`).
 
 **What a killed process left is removed by the next run** in the same folder: the hidden name
 holds the machine, the process and the moment it started. Names of living processes, of other
