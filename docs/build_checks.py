@@ -46,7 +46,7 @@ def render_page(results: Mapping[str, Runs]) -> str:
         "# Put to the test\n",
         "<!-- Written by docs/build_checks.py from benchmarks/results; do not edit. -->\n",
         "What unmix chooses and claims without labels, on data where the truth is known. Labels "
-        "only score. Each section names its benchmark. Small sets with "
+        "only score, but for slopes inside sets. Each section names its benchmark. Small sets with "
         "boosting (32 and 128 rows) and mlp (all but count, 8 rows) and the first cases of what "
         "choosing costs were measured before slopes inside sets were told by features.\n",
     ]
@@ -224,7 +224,7 @@ def _slopes_inside(runs: Runs) -> str:
         "inside them? *Labels*: that of the class, relative to the slope by which the means of "
         "the features tell its share, on groups held out. *Features*: what unmix takes it to be, "
         "by letting every feature stand in for the class. How this is done was settled on these "
-        "tables. `python benchmarks/slopes_inside.py`.\n\n"
+        "tables with their labels in view; no other section has them. `python benchmarks/slopes_inside.py`.\n\n"
         f"On the {len(told)} tables whose shares the features tell, slopes are {mean(true):.2f} "
         f"times as long inside groups as between them, and features say {mean(said):.2f}. The "
         f"squared error of that is {error:.2f}; of taking slopes inside to be those between, "
