@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from unmix.data import csv_table
+from unmix.data import addresses, csv_table, parquet_table
 from unmix.data.tables import (
     column_names,
     count_rows,
     infer_dtypes,
+    open_table,
     read_rows,
     scan_rows,
     write_rows,
@@ -635,3 +636,30 @@ def test_nothing_to_write_and_unknown_suffixes_are_errors(tmp_path):
         write_rows(tmp_path / "a.json", iter([]))
     with pytest.raises(InputError, match="does not exist"):
         write_rows(tmp_path / "no" / "a.csv", [pd.DataFrame({"x": [1]})])
+
+
+@pytest.mark.parametrize(("name", "most"), [("rows.parquet", 2), ("rows.csv", 4)])
+def test_a_fit_opens_its_table_for_what_it_says_of_itself_and_once_for_its_rows(
+    tmp_path, monkeypatch, name, most
+):
+    # CSV: how it begins, its header, the types of its columns, its rows.
+    opened = []
+    for module, function in (
+        (csv_table, "opened_binary"),
+        (addresses, "opened_binary"),
+        (parquet_table, "opened_for_parquet"),
+    ):
+        plain = getattr(module, function)
+
+        def counted(path, *args, plain=plain, **options):
+            opened.append(str(path))
+            return plain(path, *args, **options)
+
+        monkeypatch.setattr(module, function, counted)
+    rows = tmp_path / name
+    frame = pd.DataFrame({"a": [1.0, 2.0, None], "b": [1, 2, 3], "region": ["x", "y", "y"]})
+    write_rows(rows, [frame])
+    opened.clear()
+    table = open_table(rows)
+    assert len(read_rows(table, set_column="region")) == 3
+    assert opened.count(str(rows)) == most

@@ -205,10 +205,8 @@ def open_csv(path: str | os.PathLike[str]) -> CsvTable:
     path = os.fspath(path)
     try:
         with explained_os_errors(path, "read"):
-            refuse_other_formats(path)
-            _refuse_separator_line(path)
-            delimiter = _find_delimiter(path)
-            names = _header(path, delimiter)
+            _refuse_separator_line(path, refuse_other_formats(path))
+            delimiter, names = _delimiter_and_header(path)
     except UnicodeDecodeError:
         raise _wrong_encoding(path) from None
     if len(names) == 1 and len(re.split(r"\s{2,}|\|", names[0].strip())) > 1:
@@ -230,8 +228,14 @@ def open_csv(path: str | os.PathLike[str]) -> CsvTable:
     return CsvTable(path, tuple(names), delimiter, unnamed)
 
 
-def refuse_other_formats(path: str) -> None:
-    """Name the formats that people rename to .csv, and the encoding that spreadsheets choose."""
+def refuse_other_formats(path: str) -> bytes:
+    """Name the formats that people rename to .csv, and the encoding that spreadsheets choose.
+
+    Returns
+    -------
+    bytes
+        How a file that is text begins.
+    """
     with opened_binary(path) as file:
         head = bytes(file.read(4096))
     if not head.strip():
@@ -246,12 +250,12 @@ def refuse_other_formats(path: str) -> None:
         )
     if b"\0" in head:
         raise InputError(f"{path} holds bytes that no text has; save its table as CSV in UTF-8.")
+    return head
 
 
-def _refuse_separator_line(path: str) -> None:
+def _refuse_separator_line(path: str, head: bytes) -> None:
     """Name a first line that tells a spreadsheet what separates values."""
-    with opened_binary(path) as file:
-        first = bytes(file.read(16)).splitlines()[0]
+    first = head[:16].splitlines()[0]
     if re.fullmatch(rb'(\xef\xbb\xbf)?"?sep=.?"?\s*', first, re.IGNORECASE):
         raise InputError(f"line 1 of {path} is meant for a spreadsheet (sep=...); remove it.")
 
@@ -286,22 +290,26 @@ def _lines(file: Any) -> Iterator[bytes]:
     yield rest
 
 
-def _find_delimiter(path: str) -> str:
-    """Return the comma (the tab for .tsv), unless only another one makes several columns."""
+def _delimiter_and_header(path: str) -> tuple[str, list[str]]:
+    """Return the comma (the tab for .tsv), unless only another one makes several columns.
+
+    And the names of the columns.
+    """
     usual = "\t" if suffixes(path)[0] == ".tsv" else ","
-    widths: dict[str, int] = {}
+    headers: dict[str, list[str]] = {}
     refused = None
     for delimiter in dict.fromkeys((usual, *DELIMITERS)):
         try:
-            widths[delimiter] = len(_header(path, delimiter))
+            headers[delimiter] = _header(path, delimiter)
         except InputError as error:  # by the wrong delimiter a long header is one endless value
             refused = refused or error
             continue
-        if delimiter == usual and widths[usual] > 1:
-            return usual
-    if refused is not None and max(widths.values(), default=0) < 2:
+        if delimiter == usual and len(headers[usual]) > 1:
+            break
+    widest = max(headers, key=lambda delimiter: len(headers[delimiter]), default=usual)
+    if refused is not None and len(headers.get(widest, ())) < 2:
         raise refused
-    return max(widths, key=lambda delimiter: widths[delimiter])
+    return widest, headers[widest]
 
 
 def _header(path: str, delimiter: str) -> list[str]:

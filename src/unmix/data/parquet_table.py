@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +39,8 @@ class ParquetTable:
     path: str
     columns: tuple[str, ...]
     num_rows: int
+    types: Mapping[str, tuple[Any, bool]] = field(default_factory=dict)
+    """Arrow type of each column of the file, and whether it may have missing values."""
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -58,8 +60,7 @@ class ParquetTable:
         """
         if not self.num_rows:
             raise InputError(f"{self.path} has columns but no rows.")
-        with self._opened() as file:
-            return {name: self._readable_type(file, name) for name in columns}
+        return {name: self._readable_type(name) for name in columns}
 
     def batches(self, types: Mapping[str, Any]) -> Iterator[Any]:
         """
@@ -71,9 +72,9 @@ class ParquetTable:
             The file is damaged or a cell does not fit its type.
         """
         row = 0
+        for name in types:
+            self._readable_type(name)
         with self._opened() as file:
-            for name in types:
-                self._readable_type(file, name)
             read_rows = max(256, min(_READ_ROWS, _READ_BYTES // (8 * max(len(types), 1))))
             for batch in file.iter_batches(read_rows, columns=list(types)):
                 arrays = [
@@ -110,12 +111,9 @@ class ParquetTable:
                 "make it null if the value is missing."
             ) from None
 
-    def _readable_type(self, file: Any, name: str) -> Any:
+    def _readable_type(self, name: str) -> Any:
         """Return the type that the column keeps or becomes."""
-        type_ = file.schema_arrow.field(name).type
-        whole = pa.types.is_integer(type_) or pa.types.is_boolean(type_)
-        extended = isinstance(type_, pa.BaseExtensionType)
-        nulls = (whole or extended) and _may_have_nulls(file, name)
+        type_, nulls = self.types[name]
         found = readable_arrow_type(type_, nulls=nulls)
         if found is not None:
             return found
@@ -156,12 +154,13 @@ def open_parquet(path: str | os.PathLike[str]) -> ParquetTable:
     with ParquetTable(path, (), 0)._opened() as file:
         names = file.schema_arrow.names
         num_rows = file.metadata.num_rows
+        types = _column_types(file)
     doubled = [name for name, count in Counter(names).items() if count > 1]
     if doubled:
         raise InputError(f"{path} has several columns named {listed(doubled)}; rename all but one.")
     # What pandas stores as the nameless index of its rows is no column of the user's.
     columns = tuple(name for name in names if not _PANDAS_INDEX.fullmatch(name))
-    return ParquetTable(path, columns, num_rows)
+    return ParquetTable(path, columns, num_rows, types)
 
 
 def readable_arrow_type(type_: Any, *, nulls: bool) -> Any:
@@ -210,16 +209,26 @@ def _plain_column(column: Any) -> Any:
     return column
 
 
-def _may_have_nulls(file: Any, name: str) -> bool:
-    """Say whether a flat column may have missing values, from the statistics in the footer."""
+def _column_types(file: Any) -> dict[str, tuple[Any, bool]]:
+    """Return the type of every column and whether it may have missing values, from the footer."""
     metadata = file.metadata
-    position = next(
-        i for i in range(len(metadata.schema)) if metadata.schema.column(i).path == name
-    )
-    if metadata.schema.column(position).max_definition_level == 0:
+    leaves = {metadata.schema.column(i).path: i for i in range(len(metadata.schema))}
+    found = {}
+    for field_ in file.schema_arrow:
+        type_ = field_.type
+        whole = pa.types.is_integer(type_) or pa.types.is_boolean(type_)
+        asked = whole or isinstance(type_, pa.BaseExtensionType)  # others keep their type anyway
+        leaf = leaves.get(field_.name)
+        found[field_.name] = type_, asked and (leaf is None or _may_have_nulls(metadata, leaf))
+    return found
+
+
+def _may_have_nulls(metadata: Any, leaf: int) -> bool:
+    """Say whether a flat column may have missing values, from the statistics in the footer."""
+    if metadata.schema.column(leaf).max_definition_level == 0:
         return False
     for group in range(metadata.num_row_groups):
-        statistics = metadata.row_group(group).column(position).statistics
+        statistics = metadata.row_group(group).column(leaf).statistics
         if statistics is None or not statistics.has_null_count or statistics.null_count:
             return True
     return False
