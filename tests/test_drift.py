@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from scipy.special import logsumexp
 
 from exported_models import fitted, table
 from test_own_modules import edited
@@ -15,6 +16,7 @@ from unmix import UnmixClassifier
 from unmix.assess.drift import DriftCount, stability_index
 from unmix.cli import main
 from unmix.errors import InputError
+from unmix.learn.training_summary import class_log_odds
 
 
 @functools.lru_cache
@@ -157,6 +159,15 @@ def test_blocks_give_what_all_rows_give_and_a_sample_takes_every_so_many():
             blocks.add(x.iloc[rows], logits[rows], clf.target_prior_)
         assert blocks.result().to_dict() == whole.result().to_dict()
         assert whole.result().rows == -(-len(x) // every)
+
+
+@pytest.mark.parametrize("scale", [1, 30, 2000])
+def test_the_log_odds_of_a_class_are_those_against_all_others_together(scale):
+    logits = np.random.default_rng(0).normal(size=(200, 7)) * scale
+    rest = [logsumexp(np.delete(logits, k, axis=1), axis=1) for k in range(7)]
+    found = class_log_odds(logits)
+    np.testing.assert_allclose(found, logits - np.stack(rest, axis=1), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(class_log_odds(logits[:, 0]), logits[:, :1])
 
 
 def test_three_classes_have_a_score_each():

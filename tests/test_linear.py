@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from scipy.special import expit, logit
+from scipy.special import expit, logit, softmax
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
@@ -13,6 +13,7 @@ from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import IdentifiabilityError, InputError
 from unmix.learn import linear, linear_fit, linear_objective
+from unmix.learn.curvature import SharedCurvature
 from unmix.learn.linear import choose_l2
 from unmix.learn.linear_fit import fit_linear
 from unmix.learn.methods import METHODS
@@ -443,6 +444,39 @@ def test_many_rows_are_fitted_as_if_no_fit_to_some_came_first(monkeypatch):
     assert fit.iterations < plain.iterations / 2
     assert fit.loss <= plain.loss + 1e-10
     np.testing.assert_allclose(fit.logits(sets.x), plain.logits(sets.x), atol=2e-3)
+
+
+def test_the_curvature_that_all_rows_share_is_the_kronecker_product_of_its_parts():
+    draw = np.random.default_rng(3)
+    x, gradient = draw.normal(size=(50, 3)), draw.normal(size=(50, 4))
+    gradient -= gradient.mean(axis=1, keepdims=True)  # as of every loss of classes
+    l2 = 0.01
+    mapped = SharedCurvature(x, gradient).coordinates(l2)
+    with_one = np.column_stack([x, np.ones(50)])
+    own = np.kron(with_one.T @ with_one / 50, gradient.T @ gradient / 50)
+    least = 1e-6 * np.linalg.eigvalsh(own).max()
+    literal = own + (2 * l2 + least) * np.eye(16)
+    c = np.column_stack([mapped(of_one, False) for of_one in np.eye(16)])
+    transposed = np.column_stack([mapped(of_one, True) for of_one in np.eye(16)])
+    np.testing.assert_allclose(transposed, c.T, atol=1e-9)
+    np.testing.assert_allclose(c.T @ literal @ c, np.eye(16), atol=1e-5)
+
+
+def test_correlated_columns_and_several_classes_take_few_steps_to_the_same_minimum(monkeypatch):
+    draw = rng()
+    shares, index = draw.dirichlet(np.ones(4), 30), draw.permutation(np.arange(9_000) % 30)
+    labels = (draw.random(9_000)[:, None] > shares.cumsum(axis=1)[index][:, :-1]).sum(axis=1)
+    x = draw.normal(size=(9_000, 3)) + np.eye(4)[labels][:, 1:]
+    mixed = x @ np.array([[1, 0.95, 0.1], [0, 0.1, 1], [0, 0, 0.05]])
+    sets = UnlabeledSets((mixed / mixed.std(axis=0)).astype(np.float32), index, shares, None)
+    fit = fit_linear(sets, method="ssc", l2=1e-5)
+    monkeypatch.setattr(linear_fit, "MOST_COLUMNS", 0)
+    plain = fit_linear(sets, method="ssc", l2=1e-5)
+    assert fit.converged
+    assert fit.iterations < plain.iterations / 2
+    assert fit.loss <= plain.loss + 1e-9
+    apart = np.abs(softmax(fit.logits(sets.x), axis=1) - softmax(plain.logits(sets.x), axis=1))
+    assert apart.max() < 5e-3
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch):

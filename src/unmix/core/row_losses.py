@@ -27,7 +27,9 @@ IntArray = npt.NDArray[np.int64]
 LARGEST_LOGIT = 600.0
 # Odds below this could vanish in a sum: then logarithms are added instead.
 SMALLEST = 1e-280
-BLOCK_NUMBERS = 16_384  # logits that are worked on at a time: they stay in the processor's cache
+# Logits that are worked on at a time: they stay in the processor's cache, and what is made of them
+# on the way in memory that is there already.
+BLOCK_NUMBERS = 32_768
 
 
 class CrossEntropyRows:
@@ -86,9 +88,15 @@ class CrossEntropyRows:
 
     def sum_and_gradient(self, logits: FloatArray, set_index: IntArray) -> tuple[float, FloatArray]:
         """Return the sum of the loss over a block of rows, and its derivative by the logits."""
-        whole = self._added if self._parts else self._block
-        losses, gradient = whole(logits, set_index)
-        return float(losses.sum()), gradient
+        if self._parts or logits.size <= BLOCK_NUMBERS:
+            whole = self._added if self._parts else self._block
+            losses, gradient = whole(logits, set_index)
+            return float(losses.sum()), gradient
+        value, found = 0.0, np.empty(logits.shape[::-1]).T
+        for rows in _blocks(logits):
+            losses, found[rows] = self._block(logits[rows], set_index[rows])
+            value += float(losses.sum())
+        return value, found
 
     def prior_gradient(self, logits: FloatArray, set_index: IntArray) -> FloatArray:
         """Return the derivative of the sum of the losses by the set priors, (m, K).
@@ -145,17 +153,20 @@ class CrossEntropyRows:
             pooled -= own1
             pooled *= odds
             return losses, pooled
-        odds = np.exp(z - z.max(axis=0))  # (K, n)
-        ratios = self._joint[:, index]
-        pooled, own = self._pooled @ odds, (ratios * odds).sum(axis=0)
+        odds = z - z.max(axis=0)  # (K, n)
+        np.exp(odds, out=odds)
+        ratios = self._joint.take(index, axis=1)
+        ratios *= odds
+        pooled, own = self._pooled @ odds, ratios.sum(axis=0)
         if not self._plain or not own.min() > SMALLEST or not pooled.min() > SMALLEST:
             return self._by_logarithms(logits, index)
         losses = np.log(pooled / own) if value else none
         if not gradient:
             return losses, none
         ratios /= -own
-        ratios += self._pooled[:, None] / pooled
-        ratios *= odds
+        odds *= self._pooled[:, None]
+        odds /= pooled
+        ratios += odds
         return losses, ratios.T
 
     def _by_logarithms(self, logits: FloatArray, index: IntArray) -> tuple[FloatArray, FloatArray]:

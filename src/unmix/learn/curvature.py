@@ -10,6 +10,9 @@ against the rest. Boosting takes it as its Hessian.
 a gradient points to the minimum: L-BFGS takes a few steps, whatever the scales and correlations of
 the columns. H need only be near the truth, so some of the rows are enough, and all fits to
 resampled sets share one.
+
+`SharedCurvature`: the same for K classes, whose directions are told apart together. It takes one
+product of the columns where `Curvature` takes K, and is there before anything was fitted.
 """
 
 from __future__ import annotations
@@ -24,10 +27,12 @@ from scipy.special import softmax
 from unmix.core.row_losses import fisher_information
 from unmix.core.transition import Transition
 
-__all__ = ["Curvature", "FisherTable"]
+__all__ = ["Coordinates", "Curvature", "FisherTable", "SharedCurvature"]
 
 Array = np.ndarray[Any, Any]
 FloatArray = npt.NDArray[np.float64]
+Coordinates = Callable[[FloatArray, bool], FloatArray]
+"""(vector, whether it is a gradient) -> the vector in other coordinates"""
 
 # Logits at the pooled prior. In the tails the information falls like exp(-2 |u|), so a linear
 # interpolation is off by (2 step)^2 / 8 of the value, which is 5e-5 here.
@@ -152,7 +157,7 @@ class Curvature:
         self._sums /= len(x)
         self._factors: dict[float, FloatArray | None] = {}
 
-    def coordinates(self, l2: float) -> Callable[[FloatArray, bool], FloatArray] | None:
+    def coordinates(self, l2: float) -> Coordinates | None:
         """Return the map of vectors of weights and bias by C, or by C' for gradients.
 
         Parameters
@@ -191,3 +196,60 @@ class Curvature:
         except np.linalg.LinAlgError:
             return None
         return np.asarray(np.swapaxes(np.linalg.inv(lower), 1, 2))
+
+
+class SharedCurvature:
+    """The curvature of a mean loss by the weights of K classes, as if that of all rows were alike.
+
+    Formula (g the derivatives of the loss of a row by its logits, x that row and a one; the mean of
+    g g' is the curvature by the logits where the loss is a likelihood)::
+
+        H = (mean of x x') times, as a Kronecker product, (mean of g g') + 2 l2
+
+    Parameters
+    ----------
+    x : array, shape (n, d)
+    gradient : array, shape (n, K)
+        The derivatives of the loss of each row by its logits.
+    """
+
+    def __init__(self, x: npt.NDArray[Any], gradient: FloatArray) -> None:
+        d = x.shape[1]
+        columns = np.zeros((d + 1, d + 1))
+        with_bias = np.ones((BLOCK_ROWS, d + 1), dtype=np.float32)
+        for first in range(0, len(x), BLOCK_ROWS):
+            block = x[first : first + BLOCK_ROWS]
+            rows = with_bias[: len(block)]
+            rows[:, :d] = block
+            columns += rows.T @ rows
+        self._columns, self._classes = columns / len(x), gradient.T @ gradient / len(x)
+
+    def coordinates(self, l2: float) -> Coordinates | None:
+        """Return the map of vectors of weights and bias by C, or by C' for gradients.
+
+        Parameters
+        ----------
+        l2 : float
+            Weight of |w|^2.
+
+        Returns
+        -------
+        function (vector, transposed) -> vector
+            None if the curvature is of no use.
+        """
+        if not (np.isfinite(self._columns).all() and np.isfinite(self._classes).all()):
+            return None
+        of_columns, columns = np.linalg.eigh(self._columns)
+        of_classes, classes = np.linalg.eigh(self._classes)
+        curved = np.outer(np.maximum(of_columns, 0), np.maximum(of_classes, 0))  # (d + 1, K)
+        if not curved.max() > 0:
+            return None
+        lengths = 1 / np.sqrt(curved + 2 * l2 + LEAST_CURVATURE * curved.max())
+
+        def mapped(vector: FloatArray, transposed: bool) -> FloatArray:
+            numbers = vector.reshape(lengths.shape)
+            if transposed:
+                return np.asarray(lengths * (columns.T @ numbers @ classes)).ravel()
+            return np.asarray(columns @ (lengths * numbers) @ classes.T).ravel()
+
+        return mapped

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from safetensors.numpy import save as save_arrays
 
 from unmix.core.class_shares import ClassShares, check_errors
+from unmix.core.risks import MeanLoss
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
-from unmix.learn.curvature import Curvature
+from unmix.learn.curvature import Coordinates, Curvature, SharedCurvature
 from unmix.learn.linear_objective import (
     BLOCK_ROWS,
     NO_FREE,
@@ -31,7 +32,7 @@ from unmix.learn.linear_objective import (
     criterion_for,
     minimise,
 )
-from unmix.learn.methods import Method, method_named
+from unmix.learn.methods import Method, method_named, risk_of
 from unmix.learn.models import Form
 from unmix.learn.sets_in_parts import SetsInParts
 from unmix.learn.sums import product
@@ -235,7 +236,10 @@ def fit_checked(
     if start is not None:
         moved = start.bias + _start(base) - _start(start.base_prior)
         objective.start = np.concatenate((start.weights.ravel(), np.ravel(moved), free))
-        if criterion.in_blocks and method.information is not None and _at_hand(sets):
+    if criterion.in_blocks and method.information is not None and _at_hand(sets):
+        if base.size > 2:
+            objective.coordinates = _coordinates_of_classes(objective, sets, method)
+        elif start is not None:
             if not start.curvature:
                 start.curvature.append(curvature_near(start, sets, method))
             objective.coordinates = start.curvature[0].coordinates(l2)
@@ -332,13 +336,15 @@ def _some_rows(sets: Sets) -> UnlabeledSets:
 def _fit_to_some(sets: Sets, method: Method, l2: float, *, certain: bool) -> LinearFit | None:
     """Fit to some of many rows, so that few steps are left to take with all.
 
-    None where that does not pay: the curvature of many columns takes longer than the steps.
+    None where that does not pay: the curvature of many columns takes longer than the steps, and of
+    K classes some rows say so little that a fit to them lies farther away than weights of 0.
     """
     few = len(sets) < WORTH_SOME * SOME_ROWS or sets.row_shape[0] > MOST_COLUMNS
     if (
         few
         or not _at_hand(sets)
         or not certain
+        or sets.set_priors.num_classes > 2
         or method.information is None
         or method.batch_by != "rows"
     ):
@@ -348,6 +354,18 @@ def _fit_to_some(sets: Sets, method: Method, l2: float, *, certain: bool) -> Lin
     if (present.max(axis=0) <= 0).any():  # a class is in none of these sets
         return None
     return fit_checked(some, method, l2, np.zeros(sets.num_sets), rough=True)
+
+
+def _coordinates_of_classes(objective: Objective, sets: Sets, method: Method) -> Coordinates | None:
+    """Return coordinates for K classes, by the curvature where a fit begins."""
+    if sets.row_shape[0] > MOST_COLUMNS:
+        return None
+    some = _some_rows(sets)
+    weights, bias, _ = objective.split(objective.start)
+    risk = risk_of(method, some.scoring_transition)
+    assert isinstance(risk, MeanLoss)  # only these are summed in blocks
+    _, gradient = risk.sum_and_gradient(product(some.x, weights) + bias, some.set_index)
+    return SharedCurvature(some.x, gradient).coordinates(objective.l2)
 
 
 def curvature_near(fit: LinearFit, sets: Sets, method: Method) -> Curvature:

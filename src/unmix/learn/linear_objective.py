@@ -25,6 +25,7 @@ from unmix.core.sums_by_set import row_copies, set_sums
 from unmix.data.sets import UnlabeledSets
 from unmix.data.shuffled import ShuffledSets
 from unmix.errors import DivergenceError, InputError
+from unmix.learn.curvature import Coordinates
 from unmix.learn.methods import Method, risk_of
 from unmix.learn.sets_in_parts import AskedCriterion, SetsInParts, asked_criterion
 from unmix.learn.sums import (
@@ -64,8 +65,6 @@ __all__ = [
 
 Sets = UnlabeledSets | ShuffledSets | SetsInParts
 Progress = Callable[[int, int, str], None]
-# (vector, whether it is a gradient) -> the vector in other coordinates
-Coordinates = Callable[[FloatArray, bool], FloatArray]
 # What the criterion is at one point: a part that needs no rows, and the sum over blocks of rows.
 AtPoint = tuple[float, FloatArray, BlockValue]
 # (function that goes through all logits, free numbers of the set priors) -> AtPoint
@@ -315,7 +314,7 @@ class RowsHere:
     def _all(self) -> Iterator[tuple[Rows, IntArray]]:
         """Return the rows in memory."""
         sets = self._sets.part(0)
-        step = rows_of_block(sets.x) if self.criterion.in_blocks else len(sets)
+        step = rows_of_block(sets.x.shape[1]) if self.criterion.in_blocks else len(sets)
         yield from blocks(sets.x, sets.set_index, step)
 
     def _from_disk(self) -> Iterator[tuple[Rows, IntArray]]:

@@ -10,19 +10,17 @@ which lies where noise was learned.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
 from unmix.core.row_losses import CrossEntropyRows
 from unmix.data.sets import UnlabeledSets
+from unmix.learn.curvature import Coordinates
 from unmix.learn.sums import blocks, one_thread, rows_of_block
 
 __all__ = ["steps_to_resamples"]
 
 FloatArray = npt.NDArray[np.float64]
-Coordinates = Callable[[FloatArray, bool], FloatArray]
 
 STEPS = 5
 # Of the length of the gradient, in coordinates of the curvature, that a step must leave at most.
@@ -128,18 +126,20 @@ def _gradients(
 ) -> FloatArray:
     """Return the gradients of the sums of the losses of resamples, (R, d + 1, K)."""
     number, size, classes = points.shape
-    weights = points[:, :-1].swapaxes(1, 2).reshape(number * classes, size - 1)
+    # Rows in float32 are multiplied as they are: what is rounded is far less than a step leaves.
+    exact = np.result_type(sets.x.dtype, np.float32)
+    weights = points[:, :-1].swapaxes(1, 2).reshape(number * classes, size - 1).astype(exact)
     total = np.zeros((number * classes, size - 1))
     by_bias = np.zeros((number, classes))
-    for x, index in blocks(sets.x, sets.set_index, rows_of_block(sets.x)):
-        x = x.astype(np.float64, copy=False)
-        logits = (weights @ x.T).reshape(number, classes, len(x))
+    step = rows_of_block(max(sets.x.shape[1], number * classes))
+    for x, index in blocks(sets.x, sets.set_index, step):
+        logits = (weights @ x.T).astype(np.float64, copy=False).reshape(number, classes, len(x))
         logits += points[:, -1, :, None]
         for r, of_resample in enumerate(losses):
             z = logits[r, 0] if classes == 1 else logits[r].T
             by_logits = of_resample.gradient(z, index).T * times[r].take(index)
             logits[r] = by_logits
         by_bias += logits.sum(axis=2)
-        total += logits.reshape(number * classes, len(x)) @ x
+        total += logits.reshape(number * classes, len(x)).astype(exact) @ x
     by_weights = total.reshape(number, classes, size - 1).swapaxes(1, 2)
     return np.concatenate((by_weights, by_bias[:, None]), axis=1)

@@ -167,7 +167,7 @@ def answer(x: Rows, set_index: IntArray, question: Question, point: FloatArray) 
             return np.array([len(x), scores.sum(), (scores**2).sum()])
         if question.about == "losses":
             of_block = mean_of_block(question.risk, question.num_rows)
-            step = rows_of_block(x)
+            step = rows_of_block(x.shape[1])
         elif question.about == "refined":
             of_block = _by_priors(question, rest)
             step = max(BLOCK_ROWS, len(question.set_sizes))  # no shorter than the table of sets
@@ -280,9 +280,9 @@ def blocks(x: Rows, set_index: IntArray, block_rows: int) -> Iterator[tuple[Rows
         yield x[block], set_index[block]
 
 
-def rows_of_block(x: Rows) -> int:
-    """Return the rows of a block of numbers."""
-    return int(np.clip(BLOCK_NUMBERS // max(1, x.shape[1]), 256, BLOCK_ROWS))
+def rows_of_block(columns: int) -> int:
+    """Return the rows of a block of numbers, of so many a row."""
+    return int(np.clip(BLOCK_NUMBERS // max(1, columns), 256, BLOCK_ROWS))
 
 
 def product(x: Rows, weights: FloatArray) -> FloatArray:
@@ -298,7 +298,7 @@ def product(x: Rows, weights: FloatArray) -> FloatArray:
 def _product_of_columns(x: Rows, values: FloatArray) -> FloatArray:
     """Return x' v in float64, whatever the type of x."""
     if x.dtype == np.float64:
-        return np.asarray(x.T @ values)
+        return np.asarray((values.T @ x).T)  # values of a class lie together
     found = np.zeros((x.shape[1], *values.shape[1:]))
     for block in _slices(x):
         found += x[block].astype(np.float64).T @ values[block]
@@ -307,7 +307,7 @@ def _product_of_columns(x: Rows, values: FloatArray) -> FloatArray:
 
 def _slices(x: Rows) -> list[slice]:
     """Return slices of rows that are worked on at a time."""
-    step = rows_of_block(x)
+    step = rows_of_block(x.shape[1])
     return [slice(first, first + step) for first in range(0, len(x), step)]
 
 

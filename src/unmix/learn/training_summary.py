@@ -140,10 +140,17 @@ def class_log_odds(logits: Array) -> Array:
     """Return log-odds (n, 1) of the second of two classes, or (n, K) of each against the rest."""
     if logits.ndim == 1:
         return logits[:, None]
-    others = [np.delete(logits, k, axis=1) for k in range(logits.shape[1])]
-    return np.stack(
-        [logits[:, k] - logsumexp(rest, axis=1) for k, rest in enumerate(others)], axis=1
-    )
+    rows, largest = np.arange(len(logits)), logits.argmax(axis=1)
+    found = logits - logits[rows, largest, None]
+    odds = np.exp(found)
+    # All others of a class are those of all without its own, but where hardly any would be left.
+    others = odds.sum(axis=1, keepdims=True) - odds
+    others[rows, largest] = 1.0
+    found -= np.log(others)
+    rest = logits.copy()
+    rest[rows, largest] = -np.inf
+    found[rows, largest] = logits[rows, largest] - logsumexp(rest, axis=1)
+    return found
 
 
 def cells_of_column(series: pd.Series[Any], column: Column, edges: Sequence[float]) -> Array:
