@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from unmix.core.sums_by_set import set_rows
 from unmix.data.priors import Priors, refuse_unused
-from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
+from unmix.data.set_columns import UnratedRows, how_to_read
 from unmix.data.shuffled import ShuffledSets, number_of_parts, scatter_rows, scattered_parts
 from unmix.data.tables import Table, naming, open_table, read_rows, scan_rows
 from unmix.data.wording import listed
@@ -260,12 +260,17 @@ class StreamedTable:
         for frame in scan:
             frame.index += 1  # messages count rows from 1
             done += len(frame)
-            rated = others.rated(sets_in(frame, self.set_columns))
+            rated = others.rated(self._sets_in(frame))
             if rated is not None:
                 frame = frame[rated]
-            set_index, _ = self.priors.find_sets(sets_in(frame, self.set_columns), unused="keep")
+            set_index, _ = self.priors.find_sets(self._sets_in(frame), unused="keep")
             yield frame, set_index, rng.random(len(frame))
             self.progress(done, total, text)
+
+    def _sets_in(self, frame: pd.DataFrame) -> Any:
+        """Return the sets of rows as they were read: words are numbered without being objects."""
+        columns = list(self.set_columns)
+        return frame[columns[0]] if len(columns) == 1 else frame[columns]
 
     def _summarise(self) -> None:
         """Learn the encoding and count the rows of each set, of training rows."""
@@ -355,8 +360,9 @@ class RowKeeper:
         """Add rows."""
         if len(frame):
             table = pa.Table.from_pandas(frame, preserve_index=False)
-            if self._writer is None:  # numbers hardly repeat, and a dictionary takes time
-                self._writer = pq.ParquetWriter(self._path, table.schema, use_dictionary=False)
+            if self._writer is None:  # numbers hardly repeat: to look for what does takes time
+                plain: Any = {"use_dictionary": False, "compression": "none"}
+                self._writer = pq.ParquetWriter(self._path, table.schema, **plain)
             self._writer.write_table(table)
 
     def __exit__(self, *exception: object) -> None:
