@@ -30,6 +30,8 @@ def render_page(text: str) -> str:
     """Return the page with the tables of what was measured."""
     found = json.loads((RESULTS / "federated_rounds.json").read_text(encoding="utf-8"))
     text = with_section(text, "rounds", rounds_section(found))
+    evaluated = json.loads((RESULTS / "federated_evaluation.json").read_text(encoding="utf-8"))
+    text = with_section(text, "evaluation", evaluation_section(evaluated))
     lines = (RESULTS / "federated_network.jsonl").read_text(encoding="utf-8").splitlines()
     return with_section(text, "networks", networks_section([json.loads(line) for line in lines]))
 
@@ -78,6 +80,35 @@ def rounds_section(found: Mapping[str, Any]) -> str:
         f"{steps['tried']} not in {steps['rounds']}. Fits by unmix have no rate.\n\n"
         f"With noise ({fits} fits each, rows cut to length 8, every party adds its own) the AUC "
         f"is {noisy}.\n"
+    )
+
+
+def evaluation_section(found: Mapping[str, Any]) -> str:
+    """Return how far counts are from the rows they count."""
+    rows = [
+        [
+            str(line["held_out"]),
+            str(line["least_cell"]),
+            f"{mean(line['auc']):.4f} \u00b1 {mean(line['width']):.3f}",
+            f"{mean(line['off']):+.4f}".replace("-", "\u2212"),
+            f"{max(map(abs, line['off'])):.4f}",
+            f"{line['same_rates']} of {line['draws']}",
+        ]
+        for line in found["lines"]
+    ]
+    headings = (
+        "held-out rows of a set",
+        "least rows of a cell",
+        "AUC by all rows, 95% interval",
+        "by counts: off on average",
+        "at most",
+        "rates the same",
+    )
+    return (
+        f"Models of {found['parties']} parties with one set of MNIST each, judged without labels "
+        "by the scores of all held-out rows in one place, and by the counts that the parties tell "
+        "(`benchmarks/federated_evaluation.py`):\n\n"
+        f"{markdown_table(headings, rows, words=0)}"
     )
 
 

@@ -166,3 +166,58 @@ def consistency(answers, teacher):
         sure = (classes * max(float(value) for value in q) - 1) / (classes - 1)
         total = total + sure * sum(q[k] * torch.log(q[k] / eta[k]) for k in range(classes))
     return total / len(answers)
+
+
+def likely_counts(told, least, shares, decision, rounds):
+    """Where rows are likely to have been whose thin cells were counted nearer to the decision.
+
+    Row by row: each group of cells that was told as one is put back, its rows spread by the
+    density that expectation and maximisation find for the two classes.
+    """
+    cells = len(told[0])
+    groups = []  # (set, the cells where its rows may have been, how many may have moved)
+    kept = [[float(count) for count in own] for own in told]
+    for j, own in enumerate(told):
+        low = [c for c in range(decision) if own[c]]
+        high = [c for c in reversed(range(decision, cells)) if own[c]]
+        for side, far, until in (
+            (low, 0, decision - 1 if high else cells - 1),
+            (high, cells - 1, decision if low else 0),
+        ):
+            begin, step = far, 1 if far == 0 else -1
+            for c in side:
+                end = until if c == side[-1] else c
+                before = least - 1 if c != begin else 0
+                after = least - 1 if c != end else 0
+                moved = min(own[c] - 1, before + after)
+                where = sorted(range(begin, end + step, step))
+                if moved:
+                    groups.append((j, where, moved))
+                    kept[j][c] -= moved
+                begin = c + step
+    pooled = [sum(own[c] for own in told) + 0.5 for c in range(cells)]
+    density = [[value / sum(pooled) for value in pooled] for _ in range(2)]
+
+    def of_set(j, c):
+        return (1 - shares[j]) * density[0][c] + shares[j] * density[1][c]
+
+    for _ in range(rounds):
+        expected = [list(own) for own in kept]
+        for j, where, moved in groups:
+            mass = sum(of_set(j, c) for c in where)
+            for c in where:
+                expected[j][c] += moved * of_set(j, c) / mass
+        new = [[0.0] * cells, [0.0] * cells]
+        for j, own in enumerate(expected):
+            for c in range(cells):
+                for k, weight in enumerate((1 - shares[j], shares[j])):
+                    new[k][c] += own[c] * weight * density[k][c] / of_set(j, c)
+        density = [[value / sum(own) for value in own] for own in new]
+    found = [[round(count) for count in own] for own in kept]
+    for j, where, moved in groups:
+        mass, below = sum(of_set(j, c) for c in where), 0.0
+        for c in where:
+            above = below + of_set(j, c)
+            found[j][c] += int(moved * above / mass + 0.5) - int(moved * below / mass + 0.5)
+            below = above
+    return found

@@ -121,7 +121,7 @@ def test_a_dry_run_shows_all_kinds_of_replies_and_no_row():
     assert "7 sums over the rows" in shown
     told = json.loads(run(*JOIN, "--dry-run", "--json").stdout)
     counts = np.array(told["cells"]["cells"])
-    assert counts.shape == (4, 130)
+    assert counts.shape == (4, 131)
     assert (counts.sum(axis=1) == 40).all()
     assert ((counts == 0) | (counts >= 5)).all()
     assert len(told["sums"]["sums"]) == 7

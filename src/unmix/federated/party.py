@@ -23,7 +23,7 @@ from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.data.wording import quoted
 from unmix.errors import InputError
 from unmix.federated.messages import Message, RefusedError, check_party_name
-from unmix.federated.score_cells import cell_counts_of_sets
+from unmix.federated.score_cells import ScoreGrid, cell_counts_of_sets
 from unmix.federated.shared_columns import SharedColumn
 from unmix.federated.sum_noise import SumNoise
 from unmix.learn.columns import CategoryColumn
@@ -287,8 +287,9 @@ class Party:
         logits = self._logits(encoded.x[chosen], asked) + float(asked.text["shift"])
         if logits.ndim != 1:
             raise RefusedError("scores are counted for two classes only")
-        index = encoded.set_index[chosen]
-        return asked.reply(cells=cell_counts_of_sets(logits, index, self.num_sets, self.least_cell))
+        index, grid = encoded.set_index[chosen], ScoreGrid.of_json(asked.text["grid"])
+        counts = cell_counts_of_sets(logits, index, self.num_sets, self.least_cell, grid)
+        return asked.reply({"least_cell": self.least_cell}, cells=counts)
 
     def keep_model(self, asked: Message) -> Message:
         """Take the files of the fitted model; tell nothing."""

@@ -7,6 +7,7 @@ the summary of training rows that drift is compared with, and the refinement of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,7 +21,8 @@ from unmix.core.class_shares import check_prior
 from unmix.data.priors import Priors
 from unmix.data.wording import listed
 from unmix.errors import IdentifiabilityError, InputError
-from unmix.federated.agreement import Agreement, agree
+from unmix.federated.agreement import MOST_JUDGED, Agreement, agree
+from unmix.federated.messages import Message
 from unmix.federated.noisy_descent import fit_noisy_sums
 from unmix.federated.party import LEAST_ROWS
 from unmix.federated.party_sets import (
@@ -33,7 +35,7 @@ from unmix.federated.party_sets import (
     with_effect,
 )
 from unmix.federated.replies import Conversation, Field, stop
-from unmix.federated.score_cells import NUM_CELLS, scores_of_cells
+from unmix.federated.score_cells import FIXED, NUM_CELLS, ScoreGrid, likely_counts
 from unmix.learn.choose import AUTO, HeldOutSets, choice_of
 from unmix.learn.estimator import SetClassifier
 from unmix.learn.held_out_score import (
@@ -299,16 +301,18 @@ def _judged(clf: SetClassifier, sets: PartySets, *, held_out: bool) -> Judgement
     """Judge the classifier by counts of the scores of held-out rows, where there are any."""
     if not held_out or len(clf.classes_) > 2:
         return judge_logits(clf, None, None)
-    counts = score_counts(clf, sets)
-    logits, set_index = rows_of_counts(clf, counts)
+    logits, set_index = rows_of_counts(clf, *score_counts(clf, sets))
     if not len(logits):
         return judge_logits(clf, None, None)
     names = np.array(clf.set_ids_, dtype=object)[set_index]
     return judge_logits(clf, logits, names)
 
 
-def score_counts(clf: SetClassifier, sets: PartySets) -> IntArray:
-    """Ask the parties how many held-out rows of each set fall into each cell of the scores."""
+def score_counts(clf: SetClassifier, sets: PartySets) -> tuple[IntArray, ScoreGrid]:
+    """Ask the parties how many held-out rows of each set fall into each cell of the scores.
+
+    Rows of thin cells, which were told in a neighbour, are where they are likely to have been.
+    """
     agreement, conversation = sets.asked.agreement, sets.asked.conversation
     base, target = clf.learner_.base_prior, clf.target_prior_
     shift = float(move_logits(np.zeros(1), base, target)[0])
@@ -316,8 +320,9 @@ def score_counts(clf: SetClassifier, sets: PartySets) -> IntArray:
     judged = agreement.sizes["judged"]
     most = float(judged.max())
     forms = [{"cells": Field((int(m), NUM_CELLS), "int64", 0, most)} for m in numbers]
-    text = {"shift": shift}
     about, point = told_of(clf.learner_.fit)
+    grid = _grid(clf, sets, shift)
+    text = {"shift": shift, "grid": grid.to_json()}
     replies = conversation.ask("cells", text | about, point, forms)
     counts = np.concatenate([reply.arrays["cells"] for reply in replies])
     told = counts.sum(axis=1)
@@ -325,19 +330,46 @@ def score_counts(clf: SetClassifier, sets: PartySets) -> IntArray:
     if len(wrong):
         party = agreement.parties[agreement.party_of_set[wrong[0]]]
         stop(party, f"counts {told[wrong[0]]} scores in a set with {judged[wrong[0]]} such rows")
-    return counts
+    told_by = zip(agreement.parties, replies, strict=True)
+    least = np.concatenate([_least_cell(party, reply) for party, reply in told_by])
+    return likely_counts(counts, least, agreement.shares.matrix[:, 1], grid), grid
 
 
-def rows_of_counts(clf: SetClassifier, counts: IntArray) -> tuple[FloatArray, IntArray]:
+def _least_cell(party: str, reply: Message) -> IntArray:
+    """Return the least count that a party tells, for each of its sets (m,)."""
+    counts, least = reply.arrays["cells"], reply.text.get("least_cell")
+    if type(least) is not int or not 1 <= least <= MOST_JUDGED:
+        stop(party, "does not say which counts are too few to tell")
+    if ((counts > 0) & (counts < least)).any():
+        few = counts[counts > 0].min()
+        stop(party, f"counts {few} rows in a cell and says that it tells no fewer than {least}")
+    return np.full(len(counts), least, dtype=np.int64)
+
+
+def _grid(clf: SetClassifier, sets: PartySets, shift: float) -> ScoreGrid:
+    """Return a grid that suits the scores, if their mean and deviation are sums that are told."""
+    fit = clf.learner_.fit
+    if clf.learner_.setup.model != LINEAR or sets.asked.agreement.noise is not None:
+        return FIXED
+    question = sets.question("scores", method_named(clf.learner_.setup.method))
+    _, total, squares = np.sum(sets.parts.ask(question, point_of(fit)), axis=0)
+    mean = float(total) / len(sets)
+    return ScoreGrid.around(mean + shift, math.sqrt(max(float(squares) / len(sets) - mean**2, 0.0)))
+
+
+def rows_of_counts(
+    clf: SetClassifier, counts: IntArray, grid: ScoreGrid
+) -> tuple[FloatArray, IntArray]:
     """Return a logit at the base prior for every row that was counted, and its set.
 
     Parameters
     ----------
     clf : SetClassifier
     counts : array of integers, shape (m, cells)
+    grid : ScoreGrid
     """
     m = len(counts)
-    scores = np.tile(scores_of_cells(), m)
+    scores = np.tile(grid.scores, m)
     index = np.repeat(np.arange(m), NUM_CELLS)
     logits = move_logits(scores, clf.target_prior_, clf.learner_.base_prior)
     return np.repeat(logits, counts.ravel()), np.repeat(index, counts.ravel())

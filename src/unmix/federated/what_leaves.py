@@ -19,7 +19,7 @@ from unmix.errors import InputError
 from unmix.federated.messages import REFUSAL, Message
 from unmix.federated.party import RATE, Party
 from unmix.federated.party_sets import own_question
-from unmix.federated.score_cells import NUM_CELLS
+from unmix.federated.score_cells import FIXED, NUM_CELLS
 from unmix.federated.shared_columns import SharedColumn, agreed_encoder, read_columns
 from unmix.learn.sums import Question
 
@@ -161,7 +161,7 @@ def what_leaves(party: Party) -> WhatLeaves:
         point = -STEP * slope / max(float(np.sqrt(slope @ slope)), 1e-300)
     base = np.asarray(target)
     shown = ask("shares", {"sets": of_all["sets"], "method": "ssc"}, point=point, base=base)
-    cells = ask("cells", {"shift": 0.0}, point=point)
+    cells = ask("cells", {"shift": 0.0, "grid": FIXED.to_json()}, point=point)
     return WhatLeaves(table, sums, shown, cells, list(encoder.feature_names), party)
 
 
