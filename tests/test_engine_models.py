@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,9 @@ from unmix.learn.choose import choose_setup
 from unmix.learn.methods import METHODS, risk_of
 from unmix.learn.models import Setup, fit_learner, model_row
 from unmix.learn.part_files import WorkerLostError
+from unmix.learn.penalty_options import Vat
 from unmix.learn.recipes import RECIPES
+from unmix.learn.resampling import with_resamples
 from unmix.learn.sets_in_parts import SetsInParts
 from unmix.learn.shards import Lesson, Shard, balanced_shards
 from unmix.learn.table_source import TableSource
@@ -240,11 +243,12 @@ def test_what_trees_and_networks_cannot_learn_with_an_engine_is_refused(folder, 
             rows.refuse_parts("mlp", "count")
         with pytest.raises(InputError, match="model resnet32 is not available with an engine"):
             rows.refuse_parts("resnet32", "auto")
+        with pytest.raises(InputError, match="ssc-consistency from rows with an engine; use 'ssc'"):
+            rows.refuse_parts("mlp", "ssc-consistency")
         rows.priors = rows.priors.with_errors(np.full(NUM_SETS, 0.05))
-        with pytest.raises(InputError, match="cannot be refined by boosting with an engine"):
-            rows.refuse_parts("boosting", "ssc")
-        rows.refuse_parts("mlp", "ssc")
-        assert rows.sampled(model_row("boosting"), METHODS["ssc"])
+        for model in ("linear", "boosting", "mlp"):
+            rows.refuse_parts(model, "ssc")
+            assert not rows.sampled(model_row(model), METHODS["ssc"])
 
 
 def test_workers_score_hidden_sets_like_one_process(folder, tmp_path, ray_engine, monkeypatch):
@@ -288,3 +292,145 @@ def test_cells_of_a_study_run_on_workers_and_survive_them(tmp_path, ray_engine, 
         for name in ("test_error", "selected_test_error", "num_rows", "worth_in_labels"):
             assert results[cell][name] == expected[cell][name]
     assert not list((tmp_path / "runs" / "checkpoints").iterdir())
+
+
+def test_shares_with_errors_are_refined_by_trees_with_an_engine(folder, tmp_path):
+    stated = PRIORS.set_priors.as_given.copy()
+    stated[[2, 7]] = 0.6, 0.35  # .25 and .75 in truth
+    wrong = Priors(PRIORS.set_ids, stated, source="rates.csv")
+    found = {}
+    for name, errors in (("believed", 0.0), ("refined", 0.1)):
+        source = TableSource.open(folder, "region", wrong, engine=LocalEngine(), held_out=0)
+        with source.rows(tmp_path / "m", {}) as (rows, _):
+            rows.target = 0.5
+            rows.priors = rows.priors.with_errors(np.full(NUM_SETS, errors))
+            rows.refuse_parts("boosting", "ssc")
+            learner = fit_learner(
+                rows.all(model_row("boosting"), METHODS["ssc"]),
+                Setup("boosting", "ssc"),
+                categorical=rows.encoder.categorical,
+                prior_errors=np.full(NUM_SETS, errors),
+            )
+        found[name] = learner
+    assert not found["believed"].refined
+    np.testing.assert_array_equal(found["believed"].set_priors.as_given, stated)
+    assert found["refined"].refined
+    truth, ours = PRIORS.set_priors.as_given, found["refined"].set_priors.as_given
+    assert abs(ours - truth)[[2, 7]].max() < 0.6 * abs(stated - truth)[[2, 7]].min()
+    assert found["refined"].fit.weights_file() != found["believed"].fit.weights_file()
+
+
+def test_an_error_that_trees_notice_is_not_ignored_with_an_engine(folder, tmp_path):
+    stated = PRIORS.set_priors.as_given.copy()
+    stated[[1, 2, 3, 6, 7, 8]] += (0.3, -0.2, 0.25, -0.25, 0.2, -0.3)
+    wrong = Priors(PRIORS.set_ids, stated, source="rates.csv")
+    source = TableSource.open(folder, "region", wrong, engine=LocalEngine(), held_out=0)
+    with source.rows(tmp_path / "m", {}) as (rows, _):
+        rows.target = 0.5
+        learner = fit_learner(
+            rows.all(model_row("boosting"), METHODS["ssc"]),
+            Setup("boosting", "ssc"),
+            categorical=rows.encoder.categorical,
+            check_priors=True,
+        )
+    assert learner.noticed_error > 0
+    assert learner.refined
+
+
+def test_an_adversary_of_a_network_works_in_shards(folder, tmp_path, ray_engine):
+    """Its strength is chosen on the way, as in one process; who works changes no bit."""
+    found = {}
+    for name, engine in (("here", LocalEngine()), ("there", ray_engine)):
+        source = TableSource.open(folder, "region", PRIORS, engine=engine, held_out=0)
+        with source.rows(tmp_path / name, {}) as (rows, _):
+            rows.target = 0.5
+            rows.refuse_parts("mlp", "ssc-vat")
+            learner = fit_learner(
+                rows.all(model_row("mlp"), METHODS["ssc-vat"]),
+                Setup("mlp", "ssc-vat", epochs=4, hidden=(1, 16)),
+            )
+            frame, positive = table_of(FILES, 5000)
+            found[name] = (
+                learner,
+                roc_auc_score(positive, learner.logits(rows.encoder.matrix(frame))),
+            )
+    assert found["here"][0].fit.weights_file() == found["there"][0].fit.weights_file()
+    assert found["here"][1] > 0.75
+
+
+def test_gradients_of_an_adversary_are_those_of_all_rows_with_the_deviation_of_all():
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(256, 3)).astype(np.float32)
+    x[128:] *= 4  # shards differ, their adversaries do not
+    index = rng.integers(4, size=256)
+    shares = ClassShares(np.array([0.2, 0.4, 0.6, 0.8]))
+    method = replace(METHODS["ssc-vat"], penalty=Vat(weight=1.0, radius=2.0))
+    network = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1), nn.Flatten(0))
+    recipe = replace(RECIPES["fast"], epochs=1, batch_size=128, average=0.0)
+    whole = Transition(shares, np.bincount(index, minlength=4), 0.5)
+    seen = []
+    lesson = Lesson(
+        ((0,), (1,)), network, method, recipe, 1, 0, None, float(x.std()), 256,
+        np.bincount(index, minlength=4), shares, 0.5,
+    )  # fmt: skip
+    assert whole.num_sets == 4
+    for number in (0, 1):
+        half = slice(128 * number, 128 * (number + 1))
+        shard = Shard(lesson, number, lambda part, half=half: (x[half], index[half]))
+        seen.append(shard._run.deviation)
+    assert seen == [float(x.std())] * 2
+
+
+@pytest.mark.parametrize("method", ["ssc", "set-effects"])
+def test_resampled_fits_by_workers_are_those_of_one_process(tmp_path, ray_engine, method):
+    top = tmp_path / "rows"
+    top.mkdir()
+    for j, name in enumerate(PRIORS.set_ids):  # a set in each file
+        table = table_of(j)[0].assign(region=name)
+        table.to_parquet(top / f"{name}.parquet", index=False)
+    found = {}
+    for name, engine in (("here", LocalEngine()), ("there", ray_engine)):
+        source = TableSource.open(top, "region", PRIORS, engine=engine, held_out=0)
+        with source.rows(tmp_path / name, {}) as (rows, _):
+            rows.target = 0.5
+            learner = fit_learner(
+                rows.all(model_row("linear"), METHODS[method]), Setup("linear", method, l2=1e-3)
+            )
+            alone = with_resamples(
+                rows.in_memory(model_row("linear")), learner, thinned=False, seed=0
+            )
+            found[name] = with_resamples(
+                rows.in_memory(model_row("linear")),
+                learner,
+                thinned=False,
+                seed=0,
+                spread=rows.spread,
+            )
+    here, there = (found[name].fit.resampled for name in ("here", "there"))
+    assert len(here) == len(there) > 10
+    for ours, theirs, one in zip(here, there, alone.fit.resampled, strict=True):
+        for mine, its, once in zip(ours, theirs, one, strict=True):
+            np.testing.assert_array_equal(mine, its)
+            np.testing.assert_allclose(mine, once, atol=1e-9)
+
+
+@pytest.mark.parametrize("model", ["linear", "boosting"])
+def test_rows_held_out_to_judge_by_are_scored_by_workers(folder, tmp_path, ray_engine, model):
+    row, found = model_row(model), {}
+    for name, engine in (("here", LocalEngine()), ("there", ray_engine)):
+        source = TableSource.open(folder, "region", PRIORS, engine=engine, held_out=0.2, seed=3)
+        with source.rows(tmp_path / name, {}) as (rows, judged):
+            assert list(judged.x.columns) == []  # no feature of theirs came here
+            if name == "here":
+                rows.target = 0.5
+                learner = fit_learner(rows.in_memory(row), Setup(model, "ssc", l2=1e-3))
+            found[name], sets = judged.score(learner), judged.sets
+            view = getattr(rows.encoder, row.view)
+    frames = []
+    for k in range(FILES):
+        frame, _ = table_of(k)
+        frames.append(frame[np.random.default_rng([3, 8, k]).random(len(frame)) < 0.2])
+    held = pd.concat(frames, ignore_index=True)
+    assert sets.tolist() == held["region"].tolist()
+    np.testing.assert_array_equal(found["here"], found["there"])
+    np.testing.assert_allclose(found["here"], learner.logits(view(held)), rtol=1e-12)

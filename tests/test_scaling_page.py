@@ -70,3 +70,5 @@ def test_the_page_has_the_tables_of_its_results():
         build_scaling.told_section,
     ):
         assert section(found) in page
+    speed = json.loads((build_scaling.RESULTS / "engine_speed.json").read_text())
+    assert build_scaling.speed_section(speed) in page

@@ -172,12 +172,13 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
 
             self.audit_ = audit_classifier(self, X, sets, labels)
         if len(judged.x):
-            from unmix.assess.judge import judge
+            from unmix.assess.judge import judge_logits
 
             again = None if self.keep_split else rows.everything
             number = 0 if again is None else again.num_rows
             with self._progress("judging"):
-                self.judgement_ = judge(self, judged.x, judged.sets, then_fitted_to=number)
+                logits = judged.logits(self)
+                self.judgement_ = judge_logits(self, logits, judged.sets, then_fitted_to=number)
             if again is not None:
                 self.fit_again(again)
         return self
@@ -192,7 +193,8 @@ class UnmixClassifier(SetClassifier, ClassifierMixin, BaseEstimator):  # type: i
         options = {"held_out": self.held_out, "verbose": self.verbose}
         options["seed"] = seed_of(self.random_state)
         with rows_of_files(str(self.engine), X, sets, self.set_priors, **options) as found:
-            return self._choose_and_learn(found[0], None)[0], found[1]
+            rows, _ = self._choose_and_learn(found[0], None)
+            return rows, found[1].scored(self)  # while there are workers
 
     def evaluate(
         self, X: Any, sets: Any, *, set_priors: Any = None, labels: Any = None

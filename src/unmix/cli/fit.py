@@ -241,7 +241,7 @@ def fit(
     same, bit by bit, whatever their number.
     """
     from unmix.assess.estimates import plain
-    from unmix.assess.judge import judge
+    from unmix.assess.judge import judge_logits
     from unmix.data.set_columns import UnratedWarning
     from unmix.files import atomic_folder
     from unmix.learn.choose import check_choice
@@ -305,7 +305,8 @@ def fit(
             again = None if keep_split else training.everything
             number = 0 if again is None else again.num_rows
             with progress_bar("judging", enabled=not as_json):
-                judgement = judge(clf, judged.x, judged.sets, then_fitted_to=number)
+                logits = judged.logits(clf)
+                judgement = judge_logits(clf, logits, judged.sets, then_fitted_to=number)
             if again is not None:
                 clf.fit_again(again)
             with progress_bar("writing the report", enabled=not as_json):

@@ -23,7 +23,7 @@ from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
 from unmix.errors import InputError
 from unmix.learn.methods import METHODS, Method, method_named
-from unmix.learn.models import HELD_OUT, Form, Learner, Model, Setup
+from unmix.learn.models import HELD_OUT, Form, Learner, Model, Setup, Spread, tasks_here
 from unmix.learn.saved_state import numbers
 from unmix.learn.sets_in_parts import SetsInParts, refuse_whole_sets
 from unmix.learn.sums import num_threads, one_thread
@@ -240,7 +240,30 @@ def fit_boosting(
     return _boost(sets, held_out, priors, plan, "boosting")
 
 
-def _refined(sets: UnlabeledSets, errors: Array, plan: BoostingPlan) -> ClassShares:
+@dataclass(frozen=True, eq=False)
+class _OtherHalf:
+    """Trees for each half of some rows, which tell the logits of the other: a task for workers."""
+
+    halves: tuple[UnlabeledSets, UnlabeledSets]
+    priors: ClassShares
+    plan: BoostingPlan
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what goes to another process: of a method, its name."""
+        plan = replace(self.plan, method=self.plan.method.name)  # type: ignore[arg-type]
+        return {"halves": self.halves, "priors": self.priors, "plan": plan}
+
+    def __call__(self, number: int) -> Array:
+        """Return the logits of the half that the trees have not seen."""
+        seen, unseen = self.halves[number], self.halves[1 - number]
+        plan = replace(self.plan, method=method_named(self.plan.method))
+        fit = _boost(seen, unseen, self.priors, plan, "refining set priors")
+        return fit.logits(unseen.x)
+
+
+def _refined(
+    sets: UnlabeledSets, errors: Array, plan: BoostingPlan, spread: Spread = tasks_here
+) -> ClassShares:
     """Refine set priors on logits that come, for each half of the rows, from the other half."""
     from unmix.learn.refined_priors import refine_priors
 
@@ -249,10 +272,7 @@ def _refined(sets: UnlabeledSets, errors: Array, plan: BoostingPlan) -> ClassSha
     set_index = np.concatenate((second.set_index, first.set_index))
     priors: ClassShares = sets.set_priors
     for _ in range(REFINING_PASSES):
-        logits = [
-            _boost(seen, unseen, priors, plan, "refining set priors").logits(unseen.x)
-            for seen, unseen in ((first, second), (second, first))
-        ]
+        logits = spread(_OtherHalf((first, second), priors, plan), 2, lambda number: None)
         priors = refine_priors(
             np.concatenate(logits),
             set_index,
@@ -430,7 +450,7 @@ def _fit_model(
     It is known from `start`, a fit to some of these rows: then trees grow on all of them.
     """
     if isinstance(sets, SetsInParts):
-        return _fit_in_parts(sets, setup, tuple(categorical), progress, checkpoint)
+        return _fit_in_parts(sets, setup, tuple(categorical), prior_errors, progress, checkpoint)
     kept, held_out, most = sets, None, MOST_ROUNDS
     if start is None:
         kept, held_out = _split(sets, method_named(setup.method), setup.seed)
@@ -457,29 +477,39 @@ def _fit_in_parts(
     sets: SetsInParts,
     setup: Setup,
     categorical: tuple[int, ...],
+    prior_errors: Array | None,
     progress: Progress | None,
     checkpoint: Checkpoint | None,
 ) -> Learner:
-    """Fit trees to rows that lie with the workers of an engine."""
+    """Fit trees to rows that lie with the workers of an engine.
+
+    Shares with errors are refined before, by trees on a sample of these rows.
+    """
     from unmix.learn.trees_in_parts import boost_in_parts
 
     method, parts = method_named(setup.method), cast("FileParts", sets.parts)
     plan = BoostingPlan(
         BoostingOptions(), categorical, MOST_ROUNDS, setup.seed, None, progress, method
     )
+    stated, errors = sets.set_priors, check_errors(prior_errors, sets.num_sets)
+    if method.refines and errors.any():
+        sample = sets.taken_as("native").part(0)
+        alone = replace(plan, num_threads=1, progress=None)
+        sets = replace(sets, set_priors=_refined(sample, errors, alone, parts.spread))
     sets = replace(sets, parts=parts.as_taken_by("native"))
     kept, held_out = sets.hold_out(HELD_OUT, np.random.default_rng([setup.seed, 4]))
     fit = boost_in_parts(kept, held_out, plan, checkpoint)
-    return Learner(setup, fit, method.base_prior(sets.transition), sets.set_priors, fit.history)
+    base, refined = method.base_prior(sets.transition), sets.set_priors is not stated
+    return Learner(setup, fit, base, sets.set_priors, fit.history, refined)
 
 
 def _refuse_parts(sets: SetsInParts, method: Method, errors: Array) -> None:
     """Refuse what rows with workers cannot teach trees."""
     refuse_whole_sets("boosting", method)
-    if method.refines and errors.any():
+    if method.refines and errors.any() and sets.set_priors.grouping is not None:
         raise InputError(
-            "shares with standard errors cannot be refined by boosting with an engine; leave the "
-            "errors out, or use model linear or mlp"
+            "shares of several groupings cannot be refined by boosting with an engine; leave their "
+            "errors out, or use one grouping"
         )
 
 

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from unmix.core.row_losses import set_log_loss
+from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import InputError
-from unmix.learn.held_out_score import SEEN, Scored, best_model, score_on_sets
+from unmix.learn.held_out_score import SEEN, Scored, score_on_sets, thinned
 from unmix.learn.hidden_sets import Gain, HeldOutShares
 from unmix.learn.methods import METHODS, method_named
-from unmix.learn.models import MODELS, Setup, model_row, refuse_method
+from unmix.learn.models import (
+    MODELS,
+    Setup,
+    Spread,
+    fit_learner,
+    model_row,
+    move_logits,
+    refuse_method,
+    tasks_here,
+)
 from unmix.learn.training_rows import TrainingRows
 from unmix.progress import Progress
 
@@ -26,6 +39,8 @@ __all__ = [
     "choose_setup",
     "hides_sets",
 ]
+
+Array = np.ndarray[Any, Any]
 
 AUTO = "auto"
 BASELINE = "baseline"
@@ -199,8 +214,55 @@ def _by_rows(
         return setups[0]
     views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
     categories = rows.encoder.categorical
-    name = best_model(views, setups, categorical=categories, seed=seed, progress=progress)
+    how: dict[str, Any] = {"seed": seed, "progress": progress, "spread": rows.spread}
+    name = _best_model(views, setups, categorical=categories, **how)
     return next(setup for setup in setups if setup.model_name == name)
+
+
+@dataclass(frozen=True, eq=False)
+class _RowLoss:
+    """The set log-loss of each setup on rows that are hidden from it: a task for who is free."""
+
+    views: Mapping[str, UnlabeledSets]
+    setups: Sequence[Setup]
+    categorical: tuple[int, ...]
+    out: Array
+
+    def __call__(self, number: int) -> float:
+        """Return the loss of a setup."""
+        setup = self.setups[number]
+        view = self.views[setup.model_name]
+        learner = fit_learner(view.rows(~self.out), setup, categorical=self.categorical)
+        part = view.rows(self.out)
+        transition = part.scoring_transition
+        logits = learner.logits(part.x)
+        logits = move_logits(logits, learner.base_prior, transition.arrays.target)
+        return set_log_loss(logits, part.set_index, transition)
+
+
+def _best_model(
+    views: Mapping[str, UnlabeledSets],
+    setups: Sequence[Setup],
+    *,
+    categorical: Sequence[int] = (),
+    max_rows: int = 50_000,
+    seed: int = 0,
+    progress: Progress | None = None,
+    spread: Spread | None = None,
+) -> str:
+    """Return the model with the least set log-loss on rows hidden from it (label shift)."""
+    rng = np.random.default_rng([seed, 6])
+    views = thinned(views, setups, max_rows, rng)
+    out = held_out_rows(views[setups[0].model_name].set_index, 0.25, rng)
+
+    def told(number: int) -> None:
+        if progress:
+            setup = setups[number]
+            progress(number, len(setups), f"{setup.model_name}, {setup.method}")
+
+    task = _RowLoss(views, setups, tuple(categorical), out)
+    losses = (spread or tasks_here)(task, len(setups), told)
+    return setups[int(np.argmin(losses))].model_name
 
 
 def hides_sets(asked: bool | None, model: str | nn.Module, method: str) -> bool:

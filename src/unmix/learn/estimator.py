@@ -218,6 +218,7 @@ class SetClassifier(FittedClassifier):
                     thinned=rows.on_disk is not None and not sampled,
                     seed=setup.seed,
                     progress=progress,
+                    spread=rows.spread,
                 )
         if self._effect_seen or (before is not None and before.inside.columns):
             self.learner_ = with_slopes_inside(rows, self.learner_)

@@ -6,7 +6,7 @@ each candidate, beside the answer "shares scatter about their mean".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -14,21 +14,25 @@ import numpy as np
 
 from unmix.core.assumptions import SET_EFFECTS, ResidualRule
 from unmix.core.chance_sets import chance_p_value
-from unmix.core.row_losses import set_log_loss
 from unmix.core.share_density import ShareResiduals, join_residuals, log_density
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError
 from unmix.learn.hidden_sets import Gain, HeldOutShares, HiddenSets, gain_of, set_folds, z_of
 from unmix.learn.methods import METHODS
-from unmix.learn.models import Learner, Setup, fit_learner, model_row, move_logits
+from unmix.learn.models import Learner, Setup, Spread, fit_learner, model_row, tasks_here
 from unmix.progress import Progress
 
-__all__ = ["LEAST_SETS", "SEEN", "Scored", "best_model", "score_hidden_sets", "score_on_sets"]
+__all__ = [
+    "LEAST_SETS",
+    "SEEN",
+    "Scored",
+    "score_hidden_sets",
+    "score_on_sets",
+    "thinned",
+]
 
 Array = np.ndarray[Any, Any]
 Views = Mapping[str, UnlabeledSets]
-Spread = Callable[[Callable[[int], Any], int, Callable[[int], None]], list[Any]]
-"""(task, number, told): returns task(0), task(1), ..., made anywhere; told gets each number."""
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_TRIED = 4  # strengths, before a path may end
 CLEARLY_WORSE = -2.0  # z of the difference to the best, at which it may end before that
@@ -105,7 +109,7 @@ def score_on_sets(
         Of the setups that were tried, in their order; empty if there are too few sets to hide any.
     """
     rng = np.random.default_rng([seed, 5])
-    views = _thinned(views, setups, max_rows, rng)
+    views = thinned(views, setups, max_rows, rng)
     first = views[setups[0].model_name]
     present = first.set_sizes.nonzero()[0]
     if len(present) < LEAST_SETS:
@@ -165,7 +169,7 @@ def score_hidden_sets(
         path = _strengths(setup, view)
         try:
             tried = _scores_of(
-                path, view, hidden_sets, categorical, told, spread or _one_by_one, chance=chance
+                path, view, hidden_sets, categorical, told, spread or tasks_here, chance=chance
             )
         except IdentifiabilityError:  # what remains cannot tell the classes apart
             return []
@@ -270,15 +274,6 @@ class _FoldFits:
         fold = self.folds[f]
         learner = fold.fitted(self.view, self.setup, self.before[f], self.categorical)
         return learner, *fold.predicted(self.view, self.setup, learner)
-
-
-def _one_by_one(task: Callable[[int], Any], number: int, told: Callable[[int], None]) -> list[Any]:
-    """Make all fits here."""
-    found = []
-    for f in range(number):
-        told(f)
-        found.append(task(f))
-    return found
 
 
 def _scores_of(
@@ -446,39 +441,13 @@ def _strongest(densities: Array) -> int:
     return int(np.argmax(np.nanmean(behind, axis=1) <= error))
 
 
-def best_model(
-    views: Views,
-    setups: Sequence[Setup],
-    *,
-    categorical: Sequence[int] = (),
-    max_rows: int = 50_000,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> str:
-    """Return the model with the least set log-loss on rows hidden from it (label shift)."""
-    rng = np.random.default_rng([seed, 6])
-    views = _thinned(views, setups, max_rows, rng)
-    out = held_out_rows(views[setups[0].model_name].set_index, 0.25, rng)
-    losses: dict[str, float] = {}
-    for setup in setups:
-        if progress:
-            progress(len(losses), len(setups), f"{setup.model_name}, {setup.method}")
-        view = views[setup.model_name]
-        learner = fit_learner(view.rows(~out), setup, categorical=categorical)
-        part = view.rows(out)
-        transition = part.scoring_transition
-        logits = move_logits(learner.logits(part.x), learner.base_prior, transition.arrays.target)
-        losses[setup.model_name] = set_log_loss(logits, part.set_index, transition)
-    return min(losses, key=losses.__getitem__)
-
-
 def _only(sets: UnlabeledSets, mask: Array) -> UnlabeledSets:
     """Return some rows, at their own pooled prior: hidden shares must not leak through a target."""
     kept = sets.rows(mask)
     return replace(kept, target_prior=sets.set_priors.pooled(kept.set_sizes))
 
 
-def _thinned(
+def thinned(
     views: Views, setups: Sequence[Setup], max_rows: int, rng: np.random.Generator
 ) -> dict[str, UnlabeledSets]:
     """Return the views the setups need, with at most about `max_rows` rows.

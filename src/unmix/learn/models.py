@@ -34,6 +34,7 @@ __all__ = [
     "Learner",
     "Model",
     "Setup",
+    "Spread",
     "fit_learner",
     "model_row",
     "move_logits",
@@ -42,6 +43,7 @@ __all__ = [
     "saved_row",
     "score_columns",
     "score_names",
+    "tasks_here",
     "with_tau",
 ]
 
@@ -51,6 +53,9 @@ Hidden = tuple[int, int]
 
 Form = tuple[tuple[int, ...], int]
 """Shape of a row, and logits of each row: 1, or K."""
+
+Spread = Callable[[Callable[[int], Any], int, Callable[[int], None]], list[Any]]
+"""(task, number, told): returns task(0), task(1), ..., done anywhere; told gets each number."""
 
 # Share of the rows that are held out to choose an epoch or a round.
 HELD_OUT = 0.1
@@ -276,7 +281,8 @@ def fit_learner(
     if check_priors and not row.checks_priors and not np.any(options.get("prior_errors")):
         from unmix.learn.prior_check import noticed_error
 
-        error = noticed_error(rows.part(0), setup, row, **options)
+        asked = rows.taken_as(row.view) if isinstance(rows, SetsInParts) else rows
+        error = noticed_error(asked.part(0), setup, row, **options)
         options["prior_errors"] = error or None
         return replace(row.fit(rows, setup, **options), noticed_error=error)
     learner = row.fit(rows, setup, check_priors=check_priors, **options)
@@ -323,6 +329,15 @@ def with_tau(learner: Learner, sets: UnlabeledSets) -> Learner:
     if not isinstance(risk, SetEffectRisk):
         return learner
     return replace(learner, tau=risk.tau(learner.logits(sets.x), sets.set_index))
+
+
+def tasks_here(task: Callable[[int], Any], number: int, told: Callable[[int], None]) -> list[Any]:
+    """Return task(0), task(1), ..., done in this process one after the other."""
+    found = []
+    for i in range(number):
+        told(i)
+        found.append(task(i))
+    return found
 
 
 def move_logits(logits: Array, from_prior: Array, to_prior: Array) -> Array:

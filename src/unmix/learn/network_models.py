@@ -27,6 +27,7 @@ from unmix.learn.methods import Method, method_named
 from unmix.learn.models import HELD_OUT, MODULE, Form, Learner, Model, Setup
 from unmix.learn.networks import CONVOLUTIONAL, build_model
 from unmix.learn.own_modules import describe_module
+from unmix.learn.penalty_options import Vat
 from unmix.learn.prior_check import train_checking_priors
 from unmix.learn.recipes import (
     RECIPES,
@@ -273,7 +274,7 @@ def _checked_options(facts: dict[str, Any], num_classes: int) -> dict[str, Any]:
 
 def _refuse_parts(sets: SetsInParts, method: Method, errors: Array) -> None:
     """Refuse methods whose batches are not of any rows."""
-    refuse_whole_sets("mlp", method)
+    refuse_whole_sets("mlp", method, Vat)
 
 
 def _takes_all(method: Method) -> None:

@@ -8,9 +8,12 @@ they are not known here, and neither is torch.
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -22,9 +25,11 @@ from unmix.data.priors import Priors
 from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
 from unmix.data.tables import Table, naming, scan_rows
 from unmix.learn.encoding import TableEncoder, TableSummary
+from unmix.learn.models import model_row
 from unmix.learn.sums import FloatArray, IntArray, Question, answer
 
 if TYPE_CHECKING:
+    from unmix.learn.models import Learner
     from unmix.learn.shards import Lesson, Reply, Shard
     from unmix.learn.trees_in_parts import Grove, Grower, Start
 
@@ -43,7 +48,8 @@ __all__ = [
 Array = np.ndarray[Any, Any]
 Done = Callable[[int], None]
 
-MEMORY = 2_000_000_000  # bytes of encoded rows that a worker keeps
+LEAST_MEMORY = 2_000_000_000  # bytes of encoded rows that a worker keeps on any machine
+CONTAINER = Path("/sys/fs/cgroup/memory.max")  # where Linux says how much a container may have
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ class PartSummary:
     """All rows of each set."""
     others: UnratedRows
     judged: pd.DataFrame
-    """Held-out rows with their sets."""
+    """The sets of the rows that are held out."""
     sample: pd.DataFrame
     """Some of the training rows with their sets."""
 
@@ -141,13 +147,14 @@ class FileWorker:
     Parameters
     ----------
     plan : FilePlan
-    memory : int
+    memory : int, optional
         Bytes of encoded rows to keep; of a file that does not fit they are encoded each time.
     """
 
-    def __init__(self, plan: FilePlan, memory: int = MEMORY) -> None:
-        self.plan, self._memory = plan, memory
+    def __init__(self, plan: FilePlan, memory: int | None = None) -> None:
+        self.plan, self._memory = plan, memory_of_worker() if memory is None else memory
         self._kept: dict[int, tuple[Array, Array]] = {}
+        self._judged: dict[int, tuple[str, Array]] = {}
         self._known: Known | None = None
         self._shards: dict[int, Shard] = {}
         self._lesson: Lesson | None = None
@@ -169,7 +176,7 @@ class FileWorker:
             if kept.any():
                 with naming(plan.tables[part]):
                     summary.add(frame.loc[kept, list(plan.columns)])
-            judged.append(frame[~kept])
+            judged.append(frame.loc[~kept, list(plan.set_columns)])
             sample.append(frame[kept & (chance < end)])
         beside = _joined(judged), _joined(sample)
         return PartSummary(summary, rows, sizes, all_sizes, others, *beside)
@@ -191,6 +198,12 @@ class FileWorker:
         num_sets = int((known.position >= 0).sum())
         sizes = set_rows(set_index[kept], num_sets)
         return HeldOut(x[out], set_index[out], sizes, int(kept.sum()))
+
+    def judged(self, part: int, known: Known, learner: Learner) -> Array:
+        """Return the logits of the rows of a part that are held out to judge by."""
+        if self._judged.get(part, ("",))[0] != known.view:
+            self._encoded(part, known)
+        return learner.logits(self._judged[part][1])
 
     def gradient(
         self, number: int, known: Known, lesson: Lesson, point: Array, when: Array
@@ -255,6 +268,7 @@ class FileWorker:
         """Read and encode the training rows of a part, with a random number of each in [0, 1)."""
         position = np.append(known.position, -1)  # the last for rows without a set
         d, xs, indices = known.num_features, [], []
+        judged = [np.empty((0, d), np.float32)]
         others = UnratedRows(self.plan.priors, whole=False)
         for frame, set_index, chance in self._blocks(part, others):
             with naming(self.plan.tables[part]):
@@ -262,6 +276,8 @@ class FileWorker:
             kept = chance >= self.plan.judged_share
             xs.append(x[kept])
             indices.append(position[set_index[kept]])
+            judged.append(x[~kept])
+        self._judged[part] = known.view, np.concatenate(judged)
         if not xs:
             return np.empty((0, d), np.float32), np.empty(0, np.int64), np.empty(0)
         rows = np.concatenate(xs)
@@ -338,8 +354,16 @@ class FileParts:
         sent = np.frombuffer(pickle.dumps(task), dtype=np.uint8)
         return self.engine.each("run", number, sent, done=told)
 
+    def judged(self, learner: Learner) -> FloatArray:
+        """Return the logits of the rows that are held out to judge by, part after part."""
+        asked = self.as_taken_by(model_row(learner.setup.model).view)
+        found = self.engine.each("judged", len(self.part_rows), asked.known, learner)
+        return np.concatenate([logits for logits in found if len(logits)] or found[:1])
+
     def as_taken_by(self, view: Literal["matrix", "native"]) -> FileParts:
         """Return the same rows as a model takes them."""
+        if view == self.known.view:
+            return self  # which workers have encoded
         known = replace(self.known, view=view)
         return replace(self, known=known, num_features=known.num_features)
 
@@ -362,6 +386,17 @@ class FileParts:
         some = [held for held in found if len(held.x)] or found[:1]
         x = np.concatenate([held.x for held in some])
         return parts, x, np.concatenate([held.set_index for held in some])
+
+
+def memory_of_worker() -> int:
+    """Return the bytes of rows that a worker keeps: half of what each processor has here."""
+    try:
+        there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Linux or macOS
+        return LEAST_MEMORY
+    with suppress(OSError, ValueError):  # no container, or one without a limit
+        there = min(there, int(CONTAINER.read_text()))
+    return max(LEAST_MEMORY, there // 2 // (os.cpu_count() or 1))
 
 
 def one_by_one(table: Table) -> tuple[Table, ...]:

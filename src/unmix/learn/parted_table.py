@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from unmix.learn.encoding import TableSummary
 from unmix.learn.part_files import Engine, FileParts, FilePlan, Known, PartSummary, one_by_one
 from unmix.learn.sets_in_parts import SetsInParts
 from unmix.learn.streaming import RowKeeper, StreamedTable
+
+if TYPE_CHECKING:
+    from unmix.learn.models import Learner
 
 __all__ = ["PartedTable"]
 
@@ -102,13 +105,20 @@ class PartedTable:
             Their sets.
         """
         priors, encoder = self.streamed.used_priors, self.streamed.encoder
-        parts = FileParts(
-            self.engine, self.known, self._part_sets(), self.part_rows, len(encoder.feature_names)
-        )
+        parts = self._parts()
         shares = ClassShares.of(priors.set_priors).of_positives()
         x = encoder.matrix(sample)
         seen = UnlabeledSets(x, set_index, shares, None, priors.set_ids)
         return SetsInParts(parts, seen, shares, None, priors.set_ids)
+
+    def judged(self, learner: Learner) -> Array:
+        """Return the logits of the rows held out to judge by, in the order of their sets."""
+        return self._parts().judged(learner)
+
+    def _parts(self) -> FileParts:
+        """Return who is asked about the training rows."""
+        features = len(self.streamed.encoder.feature_names)
+        return FileParts(self.engine, self.known, self._part_sets(), self.part_rows, features)
 
     def _part_sets(self) -> list[Array]:
         """Return the training rows of each set in each part, (m,) each."""

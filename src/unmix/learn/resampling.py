@@ -10,7 +10,7 @@ timid.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets, held_out_rows
 from unmix.errors import IdentifiabilityError
 from unmix.learn.methods import method_named
-from unmix.learn.models import Learner, fit_learner, model_row
+from unmix.learn.models import Learner, Spread, fit_learner, model_row, tasks_here
 from unmix.progress import Progress
 
 __all__ = ["with_resamples"]
@@ -34,6 +34,7 @@ Resamples = list[tuple[UnlabeledSets, Array]]
 LEAST_SETS = 6  # of fewer, most draws are alike
 MOST_ROWS = 20_000  # for each draw; of a larger table each set lends some of its rows
 LEAST_ROWS = 20  # of a set that is thinned; below it whole sets are left out
+DRAWS_OF_TASK = 5  # that one worker fits at once
 
 
 def with_resamples(
@@ -43,6 +44,7 @@ def with_resamples(
     thinned: bool,
     seed: int,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> Learner:
     """Return the learner with fits to resampled sets, as many as its model's row asks for.
 
@@ -56,6 +58,8 @@ def with_resamples(
         Whether `sets` is only a sample of what the learner was fitted to.
     seed : int
     progress : function (fits done, fits in all, text), optional
+    spread : function, optional
+        Who makes the fits; this process if left out.
     """
     draws = model_row(learner.setup.model).resamples
     present = np.flatnonzero(sets.set_sizes)
@@ -67,9 +71,9 @@ def with_resamples(
     kept = np.flatnonzero(used.set_sizes)
     stated = replace(used, set_priors=learner.set_priors)
     resamples = [_drawn(stated, kept, rng) for _ in range(draws)]
-    fits, seen = _fits_at_once(stated, learner, resamples)
+    fits, seen = _fits_at_once(stated, learner, resamples, spread)
     if not fits:
-        fits, seen = _fits_one_by_one(learner, resamples, progress)
+        fits, seen = _fits_one_by_one(learner, resamples, progress, spread or tasks_here)
     if len(fits) < 2:
         return learner
     # Fewer sets than there are spread more, in proportion to the root of their number.
@@ -86,8 +90,23 @@ def with_resamples(
     return _of_honest_length(replace(learner, fit=joined), stated, fits, seen)
 
 
+@dataclass(frozen=True, eq=False)
+class _AtOnce:
+    """Fits to some of the resampled sets, all at once: a task for whoever is free."""
+
+    sets: UnlabeledSets
+    learner: Learner
+    times: tuple[Array, ...]
+    """How often each set is in each resample (R, m), task by task."""
+
+    def __call__(self, number: int) -> list[Any]:
+        """Return the fits of a task; none by a method for which they are fitted one by one."""
+        at_once = model_row(self.learner.setup.model).resamples_at_once
+        return [] if at_once is None else at_once(self.sets, self.learner, self.times[number])
+
+
 def _fits_at_once(
-    sets: UnlabeledSets, learner: Learner, resamples: Resamples
+    sets: UnlabeledSets, learner: Learner, resamples: Resamples, spread: Spread | None
 ) -> tuple[list[Any], list[Array]]:
     """Return fits to resampled sets and the sets of each, if the model can make them at once."""
     at_once = model_row(learner.setup.model).resamples_at_once
@@ -100,26 +119,49 @@ def _fits_at_once(
         except IdentifiabilityError:  # the same share over and over
             continue
         seen.append(chosen)
-    times = [np.bincount(chosen, minlength=sets.num_sets) for chosen in seen]
-    return (at_once(sets, learner, np.stack(times)), seen) if seen else ([], [])
+    if not seen:
+        return [], []
+    times = np.stack([np.bincount(chosen, minlength=sets.num_sets) for chosen in seen])
+    if spread is None:
+        return at_once(sets, learner, times), seen
+    # Tasks of so many draws, whoever does them: then the number of workers changes no bit.
+    tasks = tuple(np.split(times, range(DRAWS_OF_TASK, len(times), DRAWS_OF_TASK)))
+    fits = spread(_AtOnce(sets, learner, tasks), len(tasks), lambda number: None)
+    return [fit for some in fits for fit in some], seen
 
 
-def _fits_one_by_one(
-    learner: Learner, resamples: Resamples, progress: Progress | None
-) -> tuple[list[Any], list[Array]]:
-    """Return fits to resampled sets, each from where the fit to all ended, and the sets of each."""
-    fits, seen = [], []
-    for number, (sets, chosen) in enumerate(resamples):
-        if progress:
-            progress(number, len(resamples), f"{number + 1} of {len(resamples)}")
+@dataclass(frozen=True, eq=False)
+class _EachFit:
+    """The fit to one draw of sets, from where the fit to all ended: a task for whoever is free."""
+
+    learner: Learner
+    resamples: Resamples
+
+    def __call__(self, number: int) -> Any:
+        """Return the fit; None where the draw cannot tell the classes apart."""
+        sets, chosen = self.resamples[number]
         grouped = sets.set_priors.grouping is not None
         try:
             drawn = sets.keep_sets(chosen) if grouped else sets.take_sets(chosen)
-            fits.append(fit_learner(drawn, learner.setup, start=learner.fit, rough=True).fit)
-            seen.append(chosen)
+            return fit_learner(drawn, self.learner.setup, start=self.learner.fit, rough=True).fit
         except IdentifiabilityError:  # the same share over and over
-            continue
-    return fits, seen
+            return None
+
+
+def _fits_one_by_one(
+    learner: Learner, resamples: Resamples, progress: Progress | None, spread: Spread
+) -> tuple[list[Any], list[Array]]:
+    """Return fits to resampled sets, each from where the fit to all ended, and the sets of each."""
+
+    def told(number: int) -> None:
+        if progress:
+            progress(number, len(resamples), f"{number + 1} of {len(resamples)}")
+
+    found = spread(_EachFit(learner, resamples), len(resamples), told)
+    pairs = [
+        (fit, chosen) for fit, (_, chosen) in zip(found, resamples, strict=True) if fit is not None
+    ]
+    return [fit for fit, _ in pairs], [chosen for _, chosen in pairs]
 
 
 def _of_honest_length(

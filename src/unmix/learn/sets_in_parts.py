@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from unmix.learn.methods import METHODS, Method, risk_of
 from unmix.learn.sums import NO_FREE, About, FloatArray, IntArray, Parts, Question, answer
 
 if TYPE_CHECKING:
+    from unmix.learn.penalty_options import Penalty
     from unmix.learn.refined_priors import PriorRefiner
 
 __all__ = ["AskedCriterion", "PartsHere", "SetsInParts", "asked_criterion", "refuse_whole_sets"]
@@ -102,6 +103,16 @@ class SetsInParts:
         known = self.set_priors, self.target_prior, self.set_ids
         return replace(self, parts=parts), UnlabeledSets(x, set_index, *known)
 
+    def taken_as(self, view: Literal["matrix", "native"]) -> SetsInParts:
+        """Return the same sets as a model takes their rows, those at hand too."""
+        if view == "matrix":
+            return self
+        parts: Any = self.parts  # of an engine: nobody else has them in another form
+        parts, some = parts.as_taken_by(view), len(self.part(0))
+        _, x, set_index = parts.hold_out(min(1.0, some / max(len(self), 1)), 0)
+        shares = self.set_priors, self.target_prior, self.set_ids
+        return replace(self, parts=parts, sample=UnlabeledSets(x, set_index, *shares))
+
     def question(self, about: About, method: Method) -> Question:
         """Return a question about these sets."""
         sizes, rows = self.set_sizes, len(self)
@@ -131,15 +142,27 @@ class SetsInParts:
         return str(self.set_ids[first] if self.set_ids else first)
 
 
-def refuse_whole_sets(model: str, method: Method) -> None:
-    """Refuse a method that wants more than any rows in a batch, for models that learn in parts."""
-    if method.batch_by != "rows" or method.penalty is not None:
-        able = [
-            n for n, m in METHODS.items() if m.batch_by == "rows" and not (m.penalty or m.labeled)
-        ]
+def refuse_whole_sets(model: str, method: Method, *penalties: type[Penalty]) -> None:
+    """Refuse a method that wants more than any rows in a batch, for models that learn in parts.
+
+    Parameters
+    ----------
+    model : str
+    method : Method
+    *penalties : types
+        Those that the model can add to the loss of rows.
+    """
+
+    def able(method: Method) -> bool:
+        known = isinstance(method.penalty, (type(None), *penalties))
+        return method.batch_by == "rows" and known
+
+    if not able(method):
+        others = [name for name, row in METHODS.items() if able(row) and not row.labeled]
+        linear = "" if method.penalty else ", or model linear"
         raise InputError(
             f"{model} cannot learn by {method.name} from rows with an engine; use "
-            f"{listed(able)}, or model linear"
+            f"{listed(others)}{linear}"
         )
 
 

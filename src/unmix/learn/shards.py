@@ -52,6 +52,8 @@ class Lesson:
     """In an epoch, of every shard."""
     seed: int
     prior_errors: Array | None
+    deviation: float
+    """Of the input, by which penalties go."""
     num_rows: int
     """In all shards, as all that follows."""
     set_sizes: Array
@@ -81,6 +83,7 @@ class Shards:
             run.batches,
             run.options.seed,
             errors,
+            run.deviation,
             len(sets),
             sets.set_sizes,
             sets.set_priors,
@@ -166,7 +169,11 @@ class Shard:
         x, set_index = (np.concatenate(arrays) for arrays in zip(*read, strict=True))
         rows = UnlabeledSets(x, set_index, lesson.set_priors, lesson.target_prior)
         options = TrainingOptions(
-            self._seed, prior_errors=lesson.prior_errors, device="cpu", batches=lesson.batches
+            self._seed,
+            prior_errors=lesson.prior_errors,
+            device="cpu",
+            batches=lesson.batches,
+            deviation=lesson.deviation,
         )
         sets: Any = _RowsOfShard(rows, lesson)
         network = copy.deepcopy(lesson.network)

@@ -234,7 +234,7 @@ class TableSource:
                         parted.rows(sample, set_index) if parted else streamed.rows,
                         streamed.checkpoint,
                     ),
-                    JudgedRows(judged, sets),
+                    JudgedRows(judged, sets, parted.judged if parted else None),
                 )
 
 

@@ -105,6 +105,8 @@ class TrainingOptions:
     """What the chosen epoch has least of; `held_out_loss` if left out."""
     batches: int | None = None
     """In an epoch: as many with every worker. By the recipe if left out."""
+    deviation: float | None = None
+    """Standard deviation of the input, by which penalties go; of the rows here if left out."""
     collective: Callable[[TrainingRun], Collective] | None = None
     """Who learns from the rows of a run, if they are not here."""
 
@@ -211,11 +213,14 @@ class TrainingRun:
         self.batches = sum(self.part_batches)
         self.precision = precision_of(model)
         self.gradients = Gradients(self.network, self.precision)
+        self.deviation = options.deviation or 0.0
+        if method.penalty and options.deviation is None:
+            self.deviation = _pixel_deviation(sets.part(0).x)
         self.penalise = penalise_by(
             method.penalty,
             self.gradients,
             average=self.state.average,
-            deviation=_pixel_deviation(sets.part(0).x) if method.penalty else 0.0,
+            deviation=self.deviation,
             flip=options.augment is not None and options.augment.flip,
         )
         last = recipe.epochs if options.stop is None else options.stop

@@ -28,6 +28,8 @@ from unmix.learn.sets_in_parts import SetsInParts
 
 if TYPE_CHECKING:
     from unmix.learn.checkpoint import Checkpoint
+    from unmix.learn.fitted import FittedClassifier
+    from unmix.learn.models import Learner
 
 __all__ = [
     "ImageEncoder",
@@ -97,6 +99,23 @@ class JudgedRows:
 
     x: Any
     sets: Any
+    score: Callable[[Learner], Array] | None = None
+    """Returns their logits, where workers have them and `x` is empty of columns."""
+
+    def logits(self, clf: FittedClassifier) -> Array | None:
+        """Return what a classifier says of them at its base prior; None if there are none."""
+        if not len(self.x):
+            return None
+        if self.score is not None:
+            return self.score(clf.learner_)
+        return clf.logits_at(self.x, clf.learner_.base_prior)
+
+    def scored(self, clf: FittedClassifier) -> JudgedRows:
+        """Return the same rows, of which workers are not asked again."""
+        if self.score is None or not len(self.x):
+            return self
+        logits = self.score(clf.learner_)
+        return replace(self, score=lambda learner: logits)
 
 
 @dataclass(eq=False)
