@@ -26,6 +26,7 @@ def main() -> int:
         ("constants", constants_section(found)),
         ("checked", checked_section(found)),
         ("told", told_section(found)),
+        ("speed", speed_section(json.loads((RESULTS / "engine_speed.json").read_text("utf-8")))),
     ):
         text = with_section(text, name, section)
     atomic_write_text(PAGE, text)
@@ -77,6 +78,36 @@ def checked_section(found: Mapping[str, Any]) -> str:
         f"{markdown_table(headings, rows, words=0)}\n"
         f"Measured passes took {min(ratios):.1f} to {max(ratios):.1f} times as long as the model "
         "says; take what follows with a factor of that size.\n"
+    )
+
+
+def speed_section(found: Mapping[str, Any]) -> str:
+    """Return how much faster two workers are than one, in passes that take long."""
+    passes, names = found["passes"], ("in process", "1 worker", "2 workers")
+    rows = [
+        [
+            name,
+            f"{passes[name]['seconds']:.2f}",
+            f"{passes[name]['median_seconds']:.2f}",
+            f"{passes[name]['processor_seconds']:.2f}",
+            f"{passes[name]['busiest_processor_seconds']:.2f}",
+        ]
+        for name in names
+    ]
+    headings = ("pass", "fastest s", "median s", "processor s", "of the busiest process")
+    beside = found["ratios"]["1 worker"], found["ratios"]["in process"]
+    clock, worked = (
+        " and ".join(f"{ratio[kind]:.2f}" for ratio in beside)
+        for kind in ("seconds", "busiest_processor_seconds")
+    )
+    return (
+        f"Two workers beside one, and beside the fit in one process: passes over "
+        f"{found['rows']:,} rows of {found['features']} columns in {found['files']} files, one "
+        "thread each, in turns, the same bits (`benchmarks/engine_speed.py`).\n\n"
+        f"{markdown_table(headings, rows, words=1)}\n"
+        f"By the fastest passes two workers are {clock} times as fast. Other work ran on the "
+        "machine's two cores; by processor seconds, those of one worker over those of the busier "
+        f"of two, the factors are {worked}.\n"
     )
 
 
