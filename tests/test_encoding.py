@@ -111,6 +111,41 @@ def test_long_tables_are_encoded_block_by_block_alike(monkeypatch):
     np.testing.assert_array_equal(TableEncoder.fit(frame).matrix(frame), whole)
 
 
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_many_columns_looked_at_together_show_what_each_shows_alone(monkeypatch, blocks):
+    rng = np.random.default_rng(4)
+    values = rng.normal(rng.normal(0, 1e3, 70), rng.lognormal(0, 3, 70), (5_000, 70))
+    values[:, 0], values[:, 1] = 7.0, np.arange(5_000)  # says nothing; numbers the rows
+    values[:, 2] = np.arange(5_000)[::-1]
+    values[4_000:, 3], values[:, 3] = 0.0, np.arange(5_000) - (np.arange(5_000) > 4_500)
+    table = pd.DataFrame(values, columns=[f"c{i}" for i in range(70)])
+    found = []
+    for many in (64, 1_000):
+        monkeypatch.setattr(table_blocks, "MANY_COLUMNS", many)
+        summary = encoding.TableSummary()
+        for block in np.array_split(np.arange(5_000), blocks):
+            summary.add(table.iloc[block])
+        found.append(summary)
+    for together, alone in zip(*(summary.columns for summary in found), strict=True):
+        exact = ("name", "count", "low", "high", "missing", "names_rows")
+        assert [getattr(together, name) for name in exact] == [
+            getattr(alone, name) for name in exact
+        ]
+        assert together.mean == pytest.approx(alone.mean, rel=1e-12, abs=1e-12)
+        assert together.variance == pytest.approx(alone.variance, rel=1e-11)
+    encoders = [summary.encoder() for summary in found]
+    assert encoders[0].left_out == encoders[1].left_out == {"c1": "numbers the rows"}
+    assert encoders[0].feature_names == encoders[1].feature_names
+
+
+@pytest.mark.parametrize("wrong", [np.inf, -np.inf, 1e200])
+def test_a_number_out_of_range_among_many_columns_is_named(wrong):
+    values = np.random.default_rng(0).normal(size=(100, 70))
+    values[17, 5] = wrong
+    with pytest.raises(InputError, match=r"column 'x5' holds .* in row 17"):
+        TableEncoder.fit(values)
+
+
 def test_only_the_thirty_most_frequent_categories_are_kept():
     words = [f"w{i:02}" for i in range(40) for _ in range(1 + (i % 2))]  # odd ones are frequent
     encoder = TableEncoder.fit(pd.DataFrame({"a": words}))

@@ -38,6 +38,7 @@ __all__ = [
     "category_codes",
     "category_text",
     "column_numbers",
+    "counts_up",
     "holds_numbers",
     "in_range",
     "read_summary",
@@ -49,6 +50,7 @@ FloatArray = npt.NDArray[np.float64]
 MAX_CATEGORIES = 30
 MOST_WORDS = 100_000  # of a text column that comes in blocks; beyond, the rarest are forgotten
 BLOCK_ROWS = 65_536  # of numbers that are looked at at a time
+FIRST_NUMBERS = 64  # that are looked at first
 LARGEST = 1e150  # the square of a larger number overflows
 # A smaller deviation, relative to the mean, is lost in the rounding of mean + deviation.
 FLAT = 1e-12
@@ -215,8 +217,7 @@ class SeenColumn:
         if not len(values):
             return
         if self.rising:
-            steps = np.diff(values, prepend=self.last)
-            self.rising = bool((steps > 0).all() and (values == np.floor(values)).all())
+            self.rising = bool(values[0] > self.last) and counts_up(values)
             self.last = float(values[-1])
         if not self.count:
             self.first = float(values[0])
@@ -225,6 +226,21 @@ class SeenColumn:
         squares = values - mean
         squares *= squares
         self.join(len(values), mean, float(squares.mean()))
+
+    def add_seen(
+        self,
+        count: int,
+        mean: float,
+        variance: float,
+        ends: tuple[float, float],
+        first_and_last: tuple[float, float],
+        rising: bool,
+    ) -> None:
+        """Take what others have seen of the first rows, which are numbers and none is missing."""
+        self.low, self.high = map(float, ends)
+        self.first, self.last = map(float, first_and_last)
+        self.rising = rising
+        self.join(count, float(mean), float(variance))
 
     def join(self, count: int, mean: float, variance: float) -> None:
         """Add further numbers of which only this is known."""
@@ -275,6 +291,14 @@ class SeenColumn:
                 f"column {self.name!r} holds numbers, but for {strange:,} of {rows:,} rows with "
                 f"text such as {example!r}; make these empty cells or numbers, {or_drop}"
             )
+
+
+def counts_up(values: FloatArray) -> bool:
+    """Say whether numbers are whole and each is larger than the one before."""
+    few = values[:FIRST_NUMBERS]  # most columns end here
+    return all(
+        bool((of[1:] > of[:-1]).all() and (of == np.floor(of)).all()) for of in (few, values)
+    )
 
 
 def _shell_word(name: str) -> str:

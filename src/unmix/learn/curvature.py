@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.lapack import dtrtri
 from scipy.special import softmax
 
 from unmix.core.row_losses import fisher_information
@@ -195,7 +196,7 @@ class Curvature:
             lower = np.linalg.cholesky(self._sums + ridge + least)
         except np.linalg.LinAlgError:
             return None
-        return np.asarray(np.swapaxes(np.linalg.inv(lower), 1, 2))
+        return np.stack([dtrtri(of_class, lower=True)[0].T for of_class in lower])
 
 
 class SharedCurvature:

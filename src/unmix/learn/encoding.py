@@ -42,6 +42,7 @@ from unmix.learn.table_blocks import (
     column_values,
     columns_apart,
     only_numbers,
+    seen_side_by_side,
 )
 
 __all__ = ["TableEncoder", "TableSummary"]
@@ -332,6 +333,11 @@ class TableEncoder:
 
 def _look_at(table: pd.DataFrame, seen: Sequence[SeenColumn]) -> Sequence[SeenColumn]:
     """Add what further rows show to what has been seen of each column, and return it."""
+    together = seen_side_by_side(table, [column.name for column in seen])
+    if together is not None:
+        for column, later in zip(seen, together, strict=True):
+            column.take_in(later)
+        return seen
     for place, series in columns_apart(table):
         seen[place].add(series)
     return seen

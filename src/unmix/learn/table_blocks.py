@@ -15,13 +15,16 @@ import pandas as pd
 
 from unmix.learn.columns import (
     BLOCK_ROWS,
+    LARGEST,
     MISSING,
     CategoryColumn,
     Column,
     FloatArray,
     NumberColumn,
+    SeenColumn,
     category_codes,
     column_numbers,
+    counts_up,
     holds_numbers,
     in_range,
     text_for_numbers,
@@ -35,12 +38,15 @@ __all__ = [
     "column_values",
     "columns_apart",
     "only_numbers",
+    "seen_side_by_side",
 ]
 
 # No row of a table with fewer than 1e12 rows lies this many deviations from the mean.
 FARTHEST = 1e6
 # What is copied at a time of columns that lie row by row.
 APART_COLUMNS, APART_ROWS, APART_NUMBERS = 8, 1_024, 2_000_000
+# From so many columns on rows are long enough to look at all of them together, so much at a time.
+MANY_COLUMNS, SIDE_NUMBERS = 64, 65_536
 
 
 def blocks_of_numbers(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -74,6 +80,43 @@ def columns_apart(frame: pd.DataFrame) -> Iterator[tuple[int, pd.Series[Any]]]:
                 here[:, rows] = block[rows].T
             for place, numbers in enumerate(here, column):
                 yield place, pd.Series(numbers, index, copy=False)
+
+
+def seen_side_by_side(frame: pd.DataFrame, names: Sequence[str]) -> list[SeenColumn] | None:
+    """Return what many columns of numbers show, which are looked at together.
+
+    None if they are few, if some of them are not numbers or if some are missing: then one column is
+    looked at after the other.
+    """
+    few = len(names) < MANY_COLUMNS or frame.empty
+    if few or not (frame.dtypes == np.float64).all():
+        return None
+    values = frame.to_numpy()
+    step = max(1, SIDE_NUMBERS // len(names))
+    count, mean, squares = 0, np.zeros(len(names)), np.zeros(len(names))
+    low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for first in range(0, len(values), step):
+            block = values[first : first + step]
+            of_block = block.mean(axis=0)
+            apart = block - of_block
+            apart *= apart
+            share = len(block) / (count := count + len(block))
+            moved = of_block - mean
+            squares += apart.sum(axis=0) + moved**2 * (1 - share) * len(block)
+            mean += share * moved
+            np.minimum(low, block.min(axis=0), out=low)
+            np.maximum(high, block.max(axis=0), out=high)
+    if not max(-low.min(), high.max()) <= LARGEST:
+        return None
+    found = [SeenColumn(name) for name in names]
+    for place, column in enumerate(found):
+        numbers = values[:, place]
+        ends = low[place], high[place]
+        first_and_last = numbers[0], numbers[-1]
+        of_column = mean[place], squares[place] / count
+        column.add_seen(count, *of_column, ends, first_and_last, counts_up(numbers))
+    return found
 
 
 class Place(NamedTuple):

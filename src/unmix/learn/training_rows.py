@@ -372,18 +372,21 @@ def refuse_set_feature(frame: pd.DataFrame, name: Hashable, set_index: Array) ->
     first = np.flatnonzero(set_index <= np.searchsorted(sizes.cumsum(), PREFILTER_ROWS))
     few = first[:: -(-len(first) // PREFILTER_ROWS)]
     of_one = few[set_index[few] == np.bincount(set_index[few]).argmax()][:FIRST_ROWS]
-    samples = [(frame.iloc[rows], set_index[rows]) for rows in (of_one, few)]
-    parts = zip(*(some.items() for some, _ in samples), strict=True)
-    for place, (column, of_column) in enumerate(zip(frame.columns, parts, strict=True)):
-        same = column == name or (
-            all(
-                _one_to_one(values, index)
-                for (_, values), (_, index) in zip(of_column, samples, strict=True)
+    # Most columns vary among a few rows of one set: no other rows of them are looked at.
+    some = frame.iloc[of_one].to_numpy()
+    numbers = some.dtype.kind in "biuf"
+    alike = (some == some[0]).all(axis=0) if numbers else np.ones(frame.shape[1], dtype=bool)
+    for place, column in enumerate(frame.columns):
+        same = column == name
+        if not same and alike[place]:
+            values = frame.iloc[:, place]
+            same = (
+                _one_to_one(values.iloc[of_one], set_index[of_one])
+                and _one_to_one(values.iloc[few], set_index[few])
+                # A column of all different values says nothing about sets of one row each.
+                and len(sizes) < len(frame)
+                and _one_to_one(values, set_index)
             )
-            # A column of all different values says nothing about sets of one row each.
-            and len(sizes) < len(frame)
-            and _one_to_one(frame.iloc[:, place], set_index)
-        )
         if same:
             raise InputError(
                 f"column {column!r} of X names the set, so a model could learn the set and not "

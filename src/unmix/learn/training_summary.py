@@ -24,11 +24,12 @@ from unmix.learn.columns import (
     NumberColumn,
     category_codes,
     column_numbers,
+    in_range,
 )
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.models import score_names
 from unmix.learn.sums import num_threads, one_thread
-from unmix.learn.table_blocks import blocks_of_numbers, columns_apart
+from unmix.learn.table_blocks import blocks_of_numbers, columns_apart, only_numbers
 
 __all__ = [
     "Distribution",
@@ -170,6 +171,8 @@ def cells_of_numbers(values: Array, edges: Sequence[float] | Array) -> Array:
 def _ends(frame: pd.DataFrame, columns: Sequence[Column]) -> Array:
     """Return the smallest and the largest number of each column, (d, 2); NaN for the others."""
     ends = np.full((len(columns), 2), np.nan)
+    if only_numbers(frame, columns) and in_range(values := frame.to_numpy()):
+        return np.stack([np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)], axis=1)
     for place, series in columns_apart(frame):
         if isinstance(columns[place], NumberColumn):
             values = column_numbers(series, columns[place].name)
