@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -57,15 +58,15 @@ def test_rows_of_a_table_cannot_be_shifted():
         Augment(shift=1).pad(torch.zeros(3, 7))
 
 
-@pytest.mark.parametrize("shape", [(200, 16, 24), (200, 3, 16, 24)])
-def test_changes_move_relight_and_cut_each_image_by_itself(shape):
+def test_changes_move_relight_and_cut_each_image_in_colour_by_itself():
+    shape = (200, 3, 16, 24)
     torch.manual_seed(0)
     x = torch.rand(1, *shape[1:]).expand(shape).contiguous()
     changed = Changes()(x)
     assert changed.shape == shape
     assert len({tuple(image.flatten().tolist()) for image in changed}) == 200
     # The patch is one level wide, at least a quarter of it inside wherever its middle lies.
-    plain = changed.flatten(1) if changed.ndim == 3 else changed[:, 0].flatten(1)
+    plain = changed[:, 0].flatten(1)
     patch = (plain == plain.mode(dim=1).values[:, None]).sum(1)
     assert patch.max() == 16
     assert patch.min() >= 4
@@ -75,13 +76,76 @@ def test_changes_move_relight_and_cut_each_image_by_itself(shape):
     assert spreads.max() / spreads.min() > 1.5
 
 
-def test_images_are_mirrored_only_where_that_is_allowed(monkeypatch):
+@pytest.mark.parametrize("shape", [(300,), (300, 3)])
+def test_images_are_mirrored_only_where_that_is_allowed(shape, monkeypatch):
     torch.manual_seed(0)
     monkeypatch.setattr(augment, "PATCH", 0.0)
-    ramp = torch.linspace(0, 1, 16).expand(300, 16, 16).contiguous()
+    ramp = torch.linspace(0, 1, 16).expand(*shape, 16, 16).contiguous()
     for flip, least, most in ((False, 300, 300), (True, 110, 190)):
-        rising = (Changes(flip)(ramp).diff(dim=-1).sum((1, 2)) > 0).sum()
+        rising = (Changes(flip)(ramp).diff(dim=-1).flatten(1).sum(1) > 0).sum()
         assert least <= rising <= most
+
+
+def literal_view(image, turn, scale, shear, moved, bends):
+    """Look up each pixel, by hand: where the map takes it, between its four neighbours."""
+    height, width = image.shape
+    knots = np.arange(augment.KNOTS)
+    seen = np.zeros((height, width))
+    for i in range(height):
+        for j in range(width):
+            x, y = (2 * j + 1) / width - 1, (2 * i + 1) / height - 1
+            wx, wy = scale[0] * x, scale[1] * y
+            at = [
+                np.cos(turn) * wx + (shear - np.sin(turn)) * wy + moved[0],
+                np.sin(turn) * wx + np.cos(turn) * wy + moved[1],
+            ]
+            near = [
+                np.exp(-((place * (augment.KNOTS - 1) / (size - 1) - knots) ** 2))
+                for place, size in ((i, height), (j, width))
+            ]
+            weights = np.outer(near[0] / near[0].sum(), near[1] / near[1].sum())
+            at = [a + (weights * bend).sum() for a, bend in zip(at, bends, strict=True)]
+            column, row = (
+                (a + 1) * size / 2 - 0.5 for a, size in zip(at, (width, height), strict=True)
+            )
+            for r in (int(np.floor(row)), int(np.floor(row)) + 1):
+                for c in (int(np.floor(column)), int(np.floor(column)) + 1):
+                    share = (1 - abs(row - r)) * (1 - abs(column - c))
+                    seen[i, j] += share * image[mirror(r, height), mirror(c, width)]
+    return seen
+
+
+def mirror(place, size):
+    """Return the pixel that a place beyond the edge is the mirror image of."""
+    place %= 2 * size
+    return place if place < size else 2 * size - 1 - place
+
+
+def test_grey_images_are_turned_scaled_sheared_moved_and_bent_as_said():
+    x = torch.rand(6, 9, 12)
+    torch.manual_seed(3)
+    changed = Changes()(x)
+    torch.manual_seed(3)
+    turn, shear, across, down = (torch.rand(4, 6) * 2 - 1).numpy()
+    scales = 1 + augment.SCALED * (torch.rand(2, 6) * 2 - 1).numpy()
+    bends = 2 * augment.BENT * torch.randn(6, 2, augment.KNOTS, augment.KNOTS).numpy()
+    for i in range(6):
+        expected = literal_view(
+            x[i].numpy(),
+            augment.TURNED * turn[i],
+            scales[:, i],
+            augment.SHEARED * shear[i],
+            (2 * augment.STEP * across[i], 2 * augment.STEP * down[i]),
+            bends[i],
+        )
+        np.testing.assert_allclose(changed[i], expected, atol=2e-5)
+
+
+def test_a_grey_image_that_is_not_changed_at_all_is_itself(monkeypatch):
+    for name in ("TURNED", "SCALED", "SHEARED", "STEP", "BENT"):
+        monkeypatch.setattr(augment, name, 0.0)
+    x = torch.rand(5, 7, 4)
+    torch.testing.assert_close(Changes()(x), x)
 
 
 def test_cells_of_a_table_are_exchanged_within_their_column():

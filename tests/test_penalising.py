@@ -12,7 +12,7 @@ from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.gradients import Gradients
 from unmix.learn.methods import METHODS
 from unmix.learn.networks import MLP
-from unmix.learn.penalising import penalise_by
+from unmix.learn.penalising import learn_by
 from unmix.learn.penalty_options import Consistency
 from unmix.learn.training import train
 
@@ -25,47 +25,56 @@ def networks(seed):
     return MLP(5, width=8).train(), MLP(5, width=8).train()
 
 
-def test_a_step_adds_the_gradient_of_the_literal_penalty(monkeypatch):
+def of_sets(logits, sets):
+    """A risk that tells rows and sets apart."""
+    return (logits * (sets + 1)).square().mean()
+
+
+def learning(penalty, student, teacher):
+    options = {"average": teacher, "deviation": 1.0, "flip": False}
+    return learn_by(penalty, Gradients(student), **options)
+
+
+def test_a_step_adds_the_gradients_of_risk_and_literal_penalty_on_the_changed_rows(monkeypatch):
     student, teacher = networks(0)
-    x = torch.randn(16, 5)
+    x, sets = torch.randn(16, 5), torch.arange(16) % 3
     monkeypatch.setattr(penalising, "Changes", lambda flip: lambda rows: rows + 1)
-    penalise = penalise_by(
-        Consistency(weight=3.0, ramp=0.5),
-        Gradients(student),
-        average=teacher,
-        deviation=1.0,
-        flip=False,
-    )
+    learn = learning(Consistency(weight=3.0, ramp=0.5), student, teacher)
     for p in student.parameters():
         p.grad = torch.zeros_like(p)
-    statistics = {k: v.clone() for k, v in student.named_buffers() if "running" in k}
     torch.manual_seed(1)
-    value = penalise(x, 1.0, 0.25)  # half of the ramp
-    for name, buffer in student.named_buffers():
-        if "running" in name:
-            torch.testing.assert_close(buffer, statistics[name], rtol=0, atol=0)
+    value = learn(of_sets, x, sets, 1.0, 0.25)  # half of the ramp
     assert teacher.training
-    assert {m.momentum for m in student.body if isinstance(m, torch.nn.BatchNorm1d)} == {0.1}
 
     again, _ = networks(0)
-    torch.manual_seed(1)
-    # Dropout is drawn for all layers at once where the passes are written out.
     with torch.no_grad():
         answers = teacher.eval()(x)
+    torch.manual_seed(1)
+    # Dropout is drawn for all layers at once where the passes are written out.
     wanted = Gradients(again).add(
-        lambda logits, _: 1.5 * consistency_penalty(logits, answers), x + 1, torch.zeros(16)
+        lambda logits, index: of_sets(logits, index) + 1.5 * consistency_penalty(logits, answers),
+        x + 1,
+        sets,
     )
     assert value.item() == pytest.approx(wanted.item(), rel=1e-6)
     for mine, theirs in zip(student.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(mine.grad, theirs.grad)
+    for mine, theirs in zip(student.buffers(), again.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs)
     assert all(p.grad is None or not p.grad.any() for p in teacher.parameters())
 
 
-def test_without_strength_there_is_nothing_to_add():
+@pytest.mark.parametrize("penalty", [None, Consistency(weight=0.0)])
+def test_without_strength_the_risk_of_the_rows_as_they_are_is_all(penalty):
     student, teacher = networks(0)
-    for penalty in (None, Consistency(weight=0.0)):
-        options = {"average": teacher, "deviation": 1.0, "flip": False}
-        assert penalise_by(penalty, Gradients(student), **options) is None
+    again, _ = networks(0)
+    x, sets = torch.randn(16, 5), torch.arange(16) % 3
+    torch.manual_seed(1)
+    value = learning(penalty, student, teacher)(of_sets, x, sets, 1.0, 0.9)
+    torch.manual_seed(1)
+    assert value.item() == Gradients(again).add(of_sets, x, sets).item()
+    for mine, theirs in zip(student.parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=0, atol=0)
 
 
 def test_consistency_draws_the_network_towards_agreement():

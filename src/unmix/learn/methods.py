@@ -272,7 +272,6 @@ METHODS: dict[str, Method] = {
             penalty=Consistency(weight=1.0, ramp=0.4, candidates=(0.0, 1.0)),
             refines=True,
             paper_rates=_SSC_RATES,
-            longer=20,
         ),
         Method(
             "supervised",

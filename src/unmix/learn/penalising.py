@@ -1,35 +1,36 @@
-"""Penalties at work: what a step of training adds to the gradients beside those of the risk."""
+"""Penalties at work: what a step of training adds to the gradients, by a risk and a penalty."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from unmix.core.penalties import consistency_penalty, vat_penalty
+from unmix.core.risks import Risk
 from unmix.learn.augment import Changes
 from unmix.learn.gradients import Gradients, add_gradient
 from unmix.learn.penalty_options import Consistency, Penalty, Vat
 
-__all__ = ["Penalise", "penalise_by"]
+__all__ = ["Learn", "learn_by"]
 
-Penalise = Callable[[Tensor, float, float], Tensor]
-"""From a batch, the share of its images' height that is left of them, and the share of the training
-that is done, to the penalty, whose gradient was added."""
+Learn = Callable[[Risk, Tensor, Tensor, float, float], Tensor]
+"""From a risk, a batch and its sets, the share of its images' height that is left of them, and the
+share of the training that is done, to the sum of risk and penalty, whose gradients were added."""
 
 
-def penalise_by(
+def learn_by(
     penalty: Penalty | None,
     gradients: Gradients,
     *,
     average: nn.Module,
     deviation: float,
     flip: bool,
-) -> Penalise | None:
-    """Return what adds a penalty in each step, or None if there is nothing to add.
+) -> Learn:
+    """Return what a step of training does with a batch.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def penalise_by(
         Whether left and right of an image may be exchanged.
     """
     if penalty is None or not penalty.strength:
-        return None
+        return lambda risk, x, set_index, size, done: gradients.add(risk, x, set_index)
     if isinstance(penalty, Vat):
         return _adversary(penalty, gradients, deviation)
     if isinstance(penalty, Consistency):
@@ -52,39 +53,42 @@ def penalise_by(
     raise TypeError(f"there is no penalty {type(penalty).__name__}")
 
 
-def _adversary(vat: Vat, gradients: Gradients, deviation: float) -> Penalise:
+def _adversary(vat: Vat, gradients: Gradients, deviation: float) -> Learn:
     """Return what punishes answers that change under a small perturbation."""
 
-    def penalise(x: Tensor, size: float, done: float) -> Tensor:
+    def learn(risk: Risk, x: Tensor, set_index: Tensor, size: float, done: float) -> Tensor:
+        loss = gradients.add(risk, x, set_index)
         # The same change of each pixel is a shorter vector in a smaller image.
         radius = vat.radius * deviation * size
         with gradients.precision():
-            return add_gradient(
+            return loss + add_gradient(
                 vat.weight_at(done) * vat_penalty(gradients.network, x, radius=radius)
             )
 
-    return penalise
+    return learn
 
 
 def _agreement(
     consistency: Consistency, gradients: Gradients, average: nn.Module, changes: Changes
-) -> Penalise:
-    """Return what punishes answers on changed rows that differ from the averaged weights'."""
+) -> Learn:
+    """Return what learns from changed rows, and punishes answers that differ from the average's.
 
-    def penalise(x: Tensor, size: float, done: float) -> Tensor:
+    The risk sees the changed rows too: one pass through the network does for both.
+    """
+
+    def learn(risk: Risk, x: Tensor, set_index: Tensor, size: float, done: float) -> Tensor:
         teacher = _answers(average, x, gradients.precision)
         weight = consistency.weight_at(done)
         changed = changes(x)
         if x.ndim == 4:
             changed = changed.contiguous(memory_format=torch.channels_last)
-        with _unrecorded(gradients.network):
-            return gradients.add(
-                lambda logits, _: weight * consistency_penalty(logits, teacher),
-                changed,
-                torch.empty(0, dtype=torch.long),
-            )
+        return gradients.add(
+            lambda logits, sets: risk(logits, sets) + weight * consistency_penalty(logits, teacher),
+            changed,
+            set_index,
+        )
 
-    return penalise
+    return learn
 
 
 @torch.no_grad()
@@ -98,17 +102,3 @@ def _answers(
         logits: Tensor = model(x).float()
     model.train(training)
     return logits
-
-
-@contextmanager
-def _unrecorded(model: nn.Module) -> Iterator[None]:
-    """Let batch norm use a batch but not remember it: predictions are for rows as they are."""
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.momentum = 0.0
-    try:
-        yield
-    finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum

@@ -58,5 +58,7 @@ class Vat(Penalty):
 class Consistency(Penalty):
     """The averaged weights say what a row is, and the network shall say so of the row changed.
 
-    `core.penalties.consistency_penalty`, on views by `augment.Changes`.
+    `core.penalties.consistency_penalty`, on views by `augment.Changes`, which the risk sees too.
     """
+
+    moves_rows: ClassVar[bool] = True

@@ -33,7 +33,7 @@ from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.gradients import Gradients, add_gradient
 from unmix.learn.methods import Method, risk_of
 from unmix.learn.networks import ResNet32
-from unmix.learn.penalising import penalise_by
+from unmix.learn.penalising import learn_by
 from unmix.learn.recipes import Recipe
 from unmix.learn.refined_priors import RefiningNetwork
 from unmix.learn.sets_in_parts import SetsInParts
@@ -216,7 +216,7 @@ class TrainingRun:
         self.deviation = options.deviation or 0.0
         if method.penalty and options.deviation is None:
             self.deviation = _pixel_deviation(sets.part(0).x)
-        self.penalise = penalise_by(
+        self.learn_from = learn_by(
             method.penalty,
             self.gradients,
             average=self.state.average,
@@ -239,9 +239,7 @@ class TrainingRun:
             x, size = functional.avg_pool2d(x, 2), 0.5
         refining = self.network if isinstance(self.network, RefiningNetwork) else None
         risk = risk_of(self.method, refining.transition()) if refining else self.risk
-        loss = self.gradients.add(risk, x, set_index)
-        if self.penalise:
-            loss = loss + self.penalise(x, size, step / steps)
+        loss = self.learn_from(risk, x, set_index, size, step / steps)
         if refining:
             loss = loss + add_gradient(refining.penalty())
         return loss
