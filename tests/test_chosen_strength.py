@@ -61,6 +61,27 @@ def test_the_radius_with_the_least_calibrated_loss_goes_on_to_the_end(radii):
     assert trained.history[own["epoch"] - 1]["held_out_loss"] == own["held_out_loss"]
 
 
+@pytest.mark.parametrize("weights", [(0.0, 1.0), (1.0,)])
+def test_candidates_may_be_compared_at_the_end_and_the_best_is_what_its_own_training_makes(weights):
+    kept, held_out = kept_and_held_out()
+    method = METHODS["ssc-consistency"]
+    assert method.penalty.compared == 1
+
+    def trained(*given):
+        return train_choosing_strength(
+            small_model(kept), kept, method, QUICK, given, held_out=held_out, seed=0
+        )
+
+    whole, choice = trained(*weights)
+    assert [row["epoch"] for row in choice.candidates] == [QUICK.epochs] * len(weights)
+    alone, _ = trained(choice.strength)
+    assert [row["epoch"] for row in whole.history] == list(range(1, QUICK.epochs + 1))
+    assert whole.selected_epoch == alone.selected_epoch
+    for mine, theirs in (whole.model, alone.model), (whole.selected, alone.selected):
+        for p, q in zip(mine.parameters(), theirs.parameters(), strict=True):
+            assert torch.equal(p, q)
+
+
 def test_without_a_penalty_the_stages_make_the_same_model_as_one_training():
     kept, held_out = kept_and_held_out()
     trained, _ = train_choosing_strength(
@@ -196,4 +217,4 @@ def test_candidates_are_compared_when_they_have_seen_images_of_full_size(monkeyp
     train_choosing_strength(
         small_model(kept), kept, VAT, recipe, (0.0, 1.0), held_out=held_out, seed=0
     )
-    assert set(shares) == {chosen_strength.COMPARE / 2}
+    assert set(shares) == {VAT.penalty.compared / 2}

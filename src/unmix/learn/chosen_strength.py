@@ -1,7 +1,7 @@
 """Choosing how strong a penalty should be, without labels and inside one training run.
 
 All candidates share the first epochs, in which the penalty is weak anyway. Then each goes on for
-some epochs by itself, and the one with the least held-out set log-loss goes on to the end. A
+some epochs by itself, or to the end, and the one with the least held-out set log-loss is kept. A
 penalty makes a network timid and moves its threshold, so each is calibrated before it is judged,
 and so is the network that goes on.
 """
@@ -30,8 +30,7 @@ from unmix.progress import Progress
 
 __all__ = ["Choice", "calibrate", "calibrated_loss", "train_choosing_strength"]
 
-# Shares of the epochs after which the candidates part, and after which they are compared.
-PART, COMPARE = 0.1, 0.5
+PART = 0.1  # share of the epochs after which the candidates part
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,9 @@ def train_choosing_strength(
             f"this {type(model).__name__} has none; name it so, or use method ssc"
         )
     # Candidates are compared on images of full size; let them get used to it before.
-    recipe = replace(recipe, half_size=min(recipe.half_size, COMPARE / 2))
+    recipe = replace(recipe, half_size=min(recipe.half_size, penalty.compared / 2))
     part = max(1, round(PART * recipe.epochs))
-    compare = max(part + 1, round(COMPARE * recipe.epochs))
+    compare = max(part + 1, round(penalty.compared * recipe.epochs))
     ends = [part, *[compare - part] * len(strengths), recipe.epochs - compare]
     before = [sum(ends[:i]) for i in range(len(ends))]
 

@@ -269,7 +269,7 @@ METHODS: dict[str, Method] = {
             "ssc whose answers on changed images agree with those of its averaged weights",
             ssc_risk,
             takes_labels=True,
-            penalty=Consistency(weight=1.0, ramp=0.4, candidates=(0.0, 1.0)),
+            penalty=Consistency(weight=1.0, ramp=0.4, candidates=(0.0, 1.0), compared=1.0),
             refines=True,
             paper_rates=_SSC_RATES,
         ),

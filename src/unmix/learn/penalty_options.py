@@ -21,6 +21,8 @@ class Penalty:
     """Share of the training over which the weight grows from 0."""
     candidates: tuple[float, ...] = ()
     """Strengths to choose from without labels; 0 is no penalty."""
+    compared: float = 0.5
+    """Share of the training after which they are compared; the best one goes on alone."""
 
     knob: ClassVar[str] = "weight"
     """The field that says how strong it is."""
