@@ -51,7 +51,7 @@ def held_out(dataset, seed, scale, share, setting, quick=False):
     if quick:
         recipe = replace(recipe, epochs=2)
     started = time.process_time()
-    trained, _ = train_in_stages(
+    trained, found = train_in_stages(
         build_cell_model(cell, benchmark),
         sets,
         METHODS[cell.method],
@@ -67,6 +67,10 @@ def held_out(dataset, seed, scale, share, setting, quick=False):
         "least": min(losses),
         "at": trained.selected_epoch,
         "calibrated": calibrated_loss(trained.model, out),
+        "candidates": {
+            f"{c['strength']:g}": round(c["calibrated_loss"], 4)
+            for c in found.get("chosen", {}).get("candidates", ())
+        },
         "cpu_seconds": time.process_time() - started,
     }
 

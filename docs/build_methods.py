@@ -165,13 +165,15 @@ EXPLAINED = {
         ("Lu 2021", "Miyato 2018"),
     ),
     "ssc-consistency": Explained(
-        r"R_{\mathrm{ssc}} + \frac{\lambda}{n} \sum_i w_i \, \mathrm{KL} \left( "
+        r"R_{\mathrm{ssc}}(\tilde x) + \frac{\lambda}{n} \sum_i w_i \, \mathrm{KL} \left( "
         r"\bar\eta(x_i) \, \| \, \eta(\tilde x_i) \right), \qquad "
         r"w_i = \frac{K \max_k \bar\eta_k(x_i) - 1}{K - 1}",
-        "$\\bar\\eta$ are the answers of the averaged weights, and $\\tilde x$ is the image moved, "
-        "mirrored if that is allowed, lighter or darker, and without a patch; in a table, a row "
-        "some of whose cells are those of another. $\\lambda$ grows from 0; its strength is chosen "
-        "without labels, and 0, which is plain `ssc`, is one of the candidates.",
+        "$\\bar\\eta$ are the answers of the averaged weights on the row as it is, and $\\tilde x$ "
+        "is the row changed: a grey image turned, scaled, sheared, moved and bent a little; an "
+        "image in colour moved, lighter or darker, and without a patch; either mirrored if that is "
+        "allowed; in a table, a row some of whose cells are those of another. $\\lambda$ grows "
+        "from 0 to 1. A second network is trained by plain `ssc`, and held-out rows say which is "
+        "kept.",
         ("Lu 2021", "Tarvainen 2017", "Sohn 2020"),
     ),
     "supervised": Explained(

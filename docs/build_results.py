@@ -17,6 +17,7 @@ from readme_sections import with_section
 from unmix.data.benchmarks import BENCHMARKS
 from unmix.errors import InputError
 from unmix.files import atomic_write_text
+from unmix.learn.methods import METHODS
 from unmix.learn.prior_check import ERRORS
 from unmix.learn.recipes import RECIPES
 from unmix.report.number_words import counted
@@ -51,6 +52,8 @@ NOISE_NOTE = (
 ALL_DATASETS = (*DATASETS, "cifar10")
 # The methods of ours in the summary.
 OURS = ("ssc", "ssc-vat", "ssc-consistency")
+# Of these, those that choose the strength of a penalty.
+CHOOSING = ("ssc-vat", "ssc-consistency")
 # Which pictures of which studies; noise-boxes is part of prior-noise.
 SHOWN = {
     "comparison": ("methods",),
@@ -114,8 +117,9 @@ def render_results_page(
         "ones. All errors are test errors in percent. Within a run, labels are used to draw the "
         "sets before training and to compute test errors after it, not to choose an epoch or the "
         "strength of a penalty. The recipe itself was tuned on seeds 0 and 1 with test errors in "
-        "view (last section). To run a study yourself: `unmix reproduce comparison --report "
-        "report/`.\n",
+        "view (last section); what `ssc-consistency` does was settled on seed 3, which no table "
+        "has, by the log-loss of held-out images alone. To run a study yourself: `unmix reproduce "
+        "comparison --report report/`.\n",
     ]
     summaries = {
         name: summarize(STUDIES[name], runs, STUDIES[name].cells(ALL_DATASETS)) for name in SHOWN
@@ -142,7 +146,8 @@ def render_results_page(
                 _refined(summary),
             ]
             parts.append(NOISE_NOTE)
-    parts += ["## The strength of ssc-vat, chosen without labels\n", _choices(runs)]
+    for method in CHOOSING:
+        parts += [f"## The strength of {method}, chosen without labels\n", _choices(runs, method)]
     parts += [f"## The paper's recipe, {PAPER_EPOCHS} epochs\n", _paper_recipe(runs)]
     parts += ["## CIFAR-10\n", _cifar(runs)]
     parts += ["## The recipe, judged without labels\n", _settled(settled)]
@@ -182,8 +187,9 @@ def _headline(summary: Summary) -> str:
         "Each method after the last epoch and, in the next column, after the epoch chosen without "
         "labels. Closed: the share of the way from the paper's error to the supervised one that "
         "the latter number has gone. `ssc-vat` chooses without labels between shifted images and "
-        "adversarial perturbations, `ssc-consistency` whether and how strongly answers on changed "
-        "images shall agree. Supervised: the same network with every label.\n"
+        "adversarial perturbations, `ssc-consistency` whether answers on changed images shall "
+        "agree with those on the images as they are. Supervised: the same network with every "
+        "label.\n"
     )
 
 
@@ -306,10 +312,14 @@ def _refined(summary: Summary) -> str:
     return markdown_table(("dataset", "sets", *heads), lines, words=2)
 
 
-def _choices(runs: Runs) -> str:
-    """Return the label-free score of each radius of the penalty, and its test error."""
+def _choices(runs: Runs, method: str) -> str:
+    """Return the label-free score of each strength of the penalty, and its test error."""
+    penalty = METHODS[method].penalty
+    assert penalty is not None
     chosen = {c: run["chosen"] for c, run in runs.items() if "chosen" in run}
-    places = {place: [c for c in cells if c in chosen] for place, cells in _choosing().items()}
+    cells_of = _choosing(method)
+    places = {place: [c for c in cells if c in chosen] for place, cells in cells_of.items()}
+    places = {place: cells for place, cells in places.items() if cells}
     studied = [chosen[c] for cells in places.values() for c in cells]
     if not studied:
         return NOT_YET
@@ -328,21 +338,24 @@ def _choices(runs: Runs) -> str:
                 _average([100 * min(row["test_error"] for row in t.values()) for t in errors]),
             ]
         )
-    heads = ("dataset", "sets", *(f"radius {r:g}" for r in radii), "chosen", "its error", "best")
+    knob = penalty.knob
+    heads = ("dataset", "sets", *(f"{knob} {r:g}" for r in radii), "chosen", "its error", "best")
+    when, kept = "Part of the way through training", "training continued with"
+    if penalty.compared == 1:
+        when, kept = "At the end of training", "was kept"
     return markdown_table(heads, lines, words=2) + (
-        "\nPart of the way through training, penalties of different radius are compared by the "
-        "log-loss of the set index on held-out images, after calibration: the first number, "
-        "averaged over seeds. The second is the test error at that point, recorded but not used. "
-        "Chosen: the radius that training continued with, for each seed. The difference between "
-        "its error and that of the best radius in hindsight is the cost of choosing without "
-        "labels.\n"
+        f"\n{when}, penalties of different {knob} are compared by the log-loss of the set index "
+        "on held-out images, after calibration: the first number, averaged over seeds. The second "
+        "is the test error at that point, recorded but not used. Chosen: what "
+        f"{kept}, for each seed. The difference between its error and that of the best {knob} in "
+        "hindsight is the cost of choosing without labels.\n"
     )
 
 
-def _choosing() -> dict[tuple[str, int], list[Cell]]:
-    """Return the runs of the comparison that choose a radius, by dataset and number of sets."""
+def _choosing(method: str) -> dict[tuple[str, int], list[Cell]]:
+    """Return the runs of the comparison that choose a strength, by dataset and number of sets."""
     places: dict[tuple[str, int], list[Cell]] = {}
-    for row in STUDIES["comparison"].cells(methods=["ssc-vat"]):
+    for row in STUDIES["comparison"].cells(methods=[method]):
         places.setdefault((row.cell.dataset, row.cell.num_sets), []).append(row.cell)
     return places
 
@@ -442,32 +455,41 @@ def _settled(settled: Sequence[Mapping[str, Any]]) -> str:
     """Return the held-out log-loss of settings of the recipe, on seeds that no table has."""
     if not settled:
         return NOT_YET
-    places = sorted({(run["dataset"], run["seed"], run["scale"]) for run in settled})
+    places = sorted({_place_settled(run) for run in settled})
     settings = list(dict.fromkeys(json.dumps(run["setting"]) for run in settled))
-    found = {
-        (run["dataset"], run["seed"], run["scale"], json.dumps(run["setting"])): run
-        for run in settled
-    }
+    found = {(*_place_settled(run), json.dumps(run["setting"])): run for run in settled}
     lines = []
     for setting in settings:
         changes = json.loads(setting)
-        words = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in changes.items())
+        method = changes.pop("method", None)
+        words = [f"{name.replace('_', ' ')} {value:g}" for name, value in changes.items()]
+        words = [method, *words] if method else words
         runs = [found.get((*place, setting)) for place in places]
-        lines.append(
-            [
-                words or "as it is",
-                *(f"{run['loss']:.4f}, {run['least']:.4f}" if run else "" for run in runs),
-            ]
-        )
-    heads = ["recipe `fast`"]
-    for name, seed, scale in places:
-        part = "" if scale == 1 else f", {scale:.0%} of the images"
-        heads.append(f"{dataset_title(name)}, seed {seed}{part}")
+        lines.append([", ".join(words) or "as it is", *map(_losses_settled, runs)])
+    heads = ["recipe `fast`, `ssc`"]
+    for name, seed, scale, share in places:
+        part = "" if scale == 1 else f"{scale:.0%} of the images, "
+        heads.append(f"{dataset_title(name)}, seed {seed}, {part}{share:.0%} held out")
     return markdown_table(heads, lines, words=1) + (
-        "\nLog-loss of the set index of held-out images, 10 sets, method `ssc`: after the last "
-        "epoch and after the best. No table has these seeds, and nobody looked at test images "
+        "\nLog-loss of the set index of held-out images, 10 sets: after the last epoch and after "
+        "the best; in brackets, where a method has them, of each strength of its penalty after the "
+        "last epoch, calibrated. No table has these seeds, and nobody looked at test images "
         "(`python benchmarks/settle_recipe.py`).\n"
     )
+
+
+def _place_settled(run: Mapping[str, Any]) -> tuple[str, int, float, float]:
+    """Return the data that a setting was judged on."""
+    return run["dataset"], run["seed"], run["scale"], run["share"]
+
+
+def _losses_settled(run: Mapping[str, Any] | None) -> str:
+    """Return the held-out losses of a setting."""
+    if run is None:
+        return ""
+    by_strength = run.get("candidates", {}).items()
+    words = ", ".join(f"{strength}: {loss:.4f}" for strength, loss in by_strength)
+    return f"{run['loss']:.4f}, {run['least']:.4f}" + (f" ({words})" if words else "")
 
 
 def _tried(tried: Iterable[Mapping[str, str]]) -> str:

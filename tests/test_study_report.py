@@ -272,7 +272,7 @@ def test_the_results_page_without_any_run_has_all_its_sections():
         "The recipe, judged without labels",
         "What we tried and dropped",
     ]
-    assert page.count("Not run yet.") == 7
+    assert page.count("Not run yet.") == 8
 
 
 def test_the_errors_that_ssc_noticed_are_listed_by_place_and_seed():
@@ -313,14 +313,20 @@ def test_the_results_page_has_the_runs_outside_the_studies():
     found = special_runs()
     tried = [{"what": "a | b", "where": "MNIST", "numbers": "1.9 to 2.0", "why": "worse"}]
     settled = [
-        {"dataset": "kmnist", "seed": 3, "scale": 0.3, "setting": setting} | losses
+        {"dataset": "kmnist", "seed": 3, "scale": 0.3, "share": 0.2, "setting": setting} | losses
         for setting, losses in (
             ({}, {"loss": 2.25, "least": 2.125}),
             ({"epochs": 30}, {"loss": 2.5, "least": 2.0}),
+            (
+                {"method": "ssc-vat", "epochs": 20},
+                {"loss": 1.5, "least": 1.0, "candidates": {"0": 2.25, "3": 1.375}},
+            ),
         )
     ]
     page, images = build_results.render_results_page(found, tried, settled)
     assert "| as it is | 2.2500, 2.1250 |\n| epochs 30 | 2.5000, 2.0000 |" in page
+    assert "Kuzushiji-MNIST, seed 3, 30% of the images, 20% held out" in page
+    assert "| ssc-vat, epochs 20 | 1.5000, 1.0000 (0: 2.2500, 3: 1.3750) |" in page
     assert "| a \\| b | MNIST | 1.9 to 2.0 | worse |" in page
     assert re.search(r"\| CIFAR-10 \| ssc \| 50 \| 0 \| 10 \| \d+\.\d\d \| .* \| 13.32 ", page)
     assert re.search(
