@@ -9,6 +9,7 @@ from test_training import QUICK, small_model, small_sets
 from unmix.core.losses import ssc_cross_entropy
 from unmix.errors import InputError
 from unmix.learn import chosen_strength
+from unmix.learn.augment import Augment
 from unmix.learn.checkpoint import Checkpoint
 from unmix.learn.chosen_strength import calibrate, calibrated_loss, train_choosing_strength
 from unmix.learn.methods import METHODS
@@ -180,23 +181,26 @@ def test_calibrating_puts_scale_and_shift_into_the_head():
 
 
 @pytest.mark.parametrize(("radii", "calibrated"), [((0.0,), False), ((3.0,), True)])
-def test_only_a_network_with_an_adversary_is_calibrated_and_not_shifted(
-    radii, calibrated, monkeypatch
+@pytest.mark.parametrize("flip", [False, True])
+def test_only_a_network_with_an_adversary_is_calibrated_and_not_shifted_but_still_mirrored(
+    radii, calibrated, flip, monkeypatch
 ):
     kept, held_out = kept_and_held_out()
     seen = []
 
     def noted(*args, augment=None, **options):
         seen.append((args[2].penalty.strength, augment))
-        return train(*args, **options)
+        return train(*args, **options)  # of rows, which cannot be shifted
 
     monkeypatch.setattr(chosen_strength, "train", noted)
+    shifts = Augment(2, flip)
     trained, choice = train_choosing_strength(
-        small_model(kept), kept, VAT, QUICK, radii, held_out=held_out, seed=0, augment="shifts"
+        small_model(kept), kept, VAT, QUICK, radii, held_out=held_out, seed=0, augment=shifts
     )
     assert (choice.calibration != [1.0, 0.0]) is calibrated
-    assert {shifted for radius, shifted in seen if radius} <= {None}
-    assert {shifted for radius, shifted in seen if not radius} == {"shifts"}
+    unmoved = Augment(0, flip=True) if flip else None
+    assert {shifted for radius, shifted in seen if radius} <= {unmoved}
+    assert {shifted for radius, shifted in seen if not radius} == {shifts}
     if calibrated:
         for model in (trained.model, trained.selected):
             assert held_out_loss(model, held_out) == pytest.approx(

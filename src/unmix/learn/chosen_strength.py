@@ -88,6 +88,7 @@ def train_choosing_strength(
         )
     # Candidates are compared on images of full size; let them get used to it before.
     recipe = replace(recipe, half_size=min(recipe.half_size, penalty.compared / 2))
+    unmoved = replace(augment, shift=0) if augment and augment.flip else None
     part = max(1, round(PART * recipe.epochs))
     compare = max(part + 1, round(penalty.compared * recipe.epochs))
     ends = [part, *[compare - part] * len(strengths), recipe.epochs - compare]
@@ -108,7 +109,7 @@ def train_choosing_strength(
             replace(method, penalty=penalty.at(strength)),
             recipe,
             held_out=held_out,
-            augment=None if moved else augment,
+            augment=unmoved if moved else augment,
             monitor=monitor,
             judge=calibrated_loss if strength else None,
             checkpoint=checkpoint.part(name) if checkpoint else None,
