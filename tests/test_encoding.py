@@ -112,7 +112,7 @@ def test_long_tables_are_encoded_block_by_block_alike(monkeypatch):
 
 
 @pytest.mark.parametrize("blocks", [1, 3])
-def test_many_columns_looked_at_together_show_what_each_shows_alone(monkeypatch, blocks):
+def test_columns_looked_at_together_show_what_each_shows_alone(monkeypatch, blocks):
     rng = np.random.default_rng(4)
     values = rng.normal(rng.normal(0, 1e3, 70), rng.lognormal(0, 3, 70), (5_000, 70))
     values[:, 0], values[:, 1] = 7.0, np.arange(5_000)  # says nothing; numbers the rows
@@ -120,8 +120,8 @@ def test_many_columns_looked_at_together_show_what_each_shows_alone(monkeypatch,
     values[4_000:, 3], values[:, 3] = 0.0, np.arange(5_000) - (np.arange(5_000) > 4_500)
     table = pd.DataFrame(values, columns=[f"c{i}" for i in range(70)])
     found = []
-    for many in (64, 1_000):
-        monkeypatch.setattr(table_blocks, "MANY_COLUMNS", many)
+    for by_row in (table_blocks.numbers_by_row, lambda frame: None):
+        monkeypatch.setattr(table_blocks, "numbers_by_row", by_row)
         summary = encoding.TableSummary()
         for block in np.array_split(np.arange(5_000), blocks):
             summary.add(table.iloc[block])
@@ -136,6 +136,16 @@ def test_many_columns_looked_at_together_show_what_each_shows_alone(monkeypatch,
     encoders = [summary.encoder() for summary in found]
     assert encoders[0].left_out == encoders[1].left_out == {"c1": "numbers the rows"}
     assert encoders[0].feature_names == encoders[1].feature_names
+
+
+@pytest.mark.parametrize("rows", [1, 7, 85, 1_000])
+def test_the_ends_of_columns_are_those_of_each(rows):
+    values = np.random.default_rng(rows).normal(size=(rows, 3))
+    values[rows // 2, 0] = np.nan
+    values[:, 2] = np.nan
+    found = table_blocks.column_ends(values)
+    expected = [[np.fmin.reduce(column), np.fmax.reduce(column)] for column in values.T]
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("wrong", [np.inf, -np.inf, 1e200])

@@ -35,8 +35,10 @@ __all__ = [
     "FeatureColumns",
     "Place",
     "blocks_of_numbers",
+    "column_ends",
     "column_values",
     "columns_apart",
+    "numbers_by_row",
     "only_numbers",
     "seen_side_by_side",
 ]
@@ -45,8 +47,8 @@ __all__ = [
 FARTHEST = 1e6
 # What is copied at a time of columns that lie row by row.
 APART_COLUMNS, APART_ROWS, APART_NUMBERS = 8, 1_024, 2_000_000
-# From so many columns on rows are long enough to look at all of them together, so much at a time.
-MANY_COLUMNS, SIDE_NUMBERS = 64, 65_536
+# What is looked at at a time of columns together, and how long a row pays for its beginning.
+SIDE_NUMBERS, LONG_ROW = 65_536, 256
 
 
 def blocks_of_numbers(frame: pd.DataFrame) -> list[pd.DataFrame]:
@@ -82,41 +84,71 @@ def columns_apart(frame: pd.DataFrame) -> Iterator[tuple[int, pd.Series[Any]]]:
                 yield place, pd.Series(numbers, index, copy=False)
 
 
-def seen_side_by_side(frame: pd.DataFrame, names: Sequence[str]) -> list[SeenColumn] | None:
-    """Return what many columns of numbers show, which are looked at together.
-
-    None if they are few, if some of them are not numbers or if some are missing: then one column is
-    looked at after the other.
-    """
-    few = len(names) < MANY_COLUMNS or frame.empty
-    if few or not (frame.dtypes == np.float64).all():
+def numbers_by_row(frame: pd.DataFrame) -> FloatArray | None:
+    """Return the numbers of a frame (n, d), if it holds nothing else and they lie row by row."""
+    if frame.empty or not (frame.dtypes == np.float64).all():
+        return None
+    first = frame.iloc[:, 0].to_numpy()
+    if first.strides == (first.itemsize,) and frame.shape[1] > 1:  # column by column
         return None
     values = frame.to_numpy()
+    return values if values.flags.c_contiguous else None
+
+
+def column_ends(values: FloatArray) -> FloatArray:
+    """Return the smallest and the largest number of each column, (d, 2), of numbers row by row."""
+    long, rest = _long_rows(values)
+    ends = []
+    for extreme in (np.fmin, np.fmax):
+        of_all = extreme.reduce(long, axis=0, initial=np.nan).reshape(-1, values.shape[1])
+        ends.append(extreme.reduce(np.concatenate([of_all, rest]), axis=0))
+    return np.stack(ends, axis=1)
+
+
+def _long_rows(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return several rows as one, which takes less time to go through, and the rows that remain."""
+    together = max(1, LONG_ROW // values.shape[1])
+    whole = len(values) - len(values) % together
+    return values[:whole].reshape(-1, together * values.shape[1]), values[whole:]
+
+
+def seen_side_by_side(frame: pd.DataFrame, names: Sequence[str]) -> list[SeenColumn] | None:
+    """Return what columns of numbers show that lie row by row: they are looked at together.
+
+    None if they do not, or if some are missing: then one column is looked at after the other.
+    """
+    values = numbers_by_row(frame)
+    if values is None:
+        return None
+    ends = column_ends(values)
     step = max(1, SIDE_NUMBERS // len(names))
     count, mean, squares = 0, np.zeros(len(names)), np.zeros(len(names))
-    low, high = np.full(len(names), np.inf), np.full(len(names), -np.inf)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # by numbers that are refused
         for first in range(0, len(values), step):
             block = values[first : first + step]
-            of_block = block.mean(axis=0)
+            of_block = _column_sums(block) / len(block)
             apart = block - of_block
             apart *= apart
             share = len(block) / (count := count + len(block))
             moved = of_block - mean
-            squares += apart.sum(axis=0) + moved**2 * (1 - share) * len(block)
+            squares += _column_sums(apart) + moved**2 * (1 - share) * len(block)
             mean += share * moved
-            np.minimum(low, block.min(axis=0), out=low)
-            np.maximum(high, block.max(axis=0), out=high)
-    if not max(-low.min(), high.max()) <= LARGEST:
+    if np.isnan(mean).any() or not np.abs(ends).max() <= LARGEST:
         return None
     found = [SeenColumn(name) for name in names]
     for place, column in enumerate(found):
         numbers = values[:, place]
-        ends = low[place], high[place]
         first_and_last = numbers[0], numbers[-1]
         of_column = mean[place], squares[place] / count
-        column.add_seen(count, *of_column, ends, first_and_last, counts_up(numbers))
+        column.add_seen(count, *of_column, ends[place], first_and_last, counts_up(numbers))
     return found
+
+
+def _column_sums(values: FloatArray) -> FloatArray:
+    """Return the sum of each column, (d,), of numbers row by row."""
+    long, rest = _long_rows(values)
+    of_all = long.sum(axis=0).reshape(-1, values.shape[1])
+    return np.asarray(of_all.sum(axis=0) + rest.sum(axis=0))
 
 
 class Place(NamedTuple):

@@ -16,6 +16,7 @@ import pandas as pd
 from scipy.special import logsumexp
 
 from unmix.learn.columns import (
+    LARGEST,
     MISSING,
     CategoryColumn,
     Column,
@@ -24,12 +25,11 @@ from unmix.learn.columns import (
     NumberColumn,
     category_codes,
     column_numbers,
-    in_range,
 )
 from unmix.learn.encoding import TableEncoder
 from unmix.learn.models import score_names
 from unmix.learn.sums import num_threads, one_thread
-from unmix.learn.table_blocks import blocks_of_numbers, columns_apart, only_numbers
+from unmix.learn.table_blocks import blocks_of_numbers, column_ends, columns_apart, numbers_by_row
 
 __all__ = [
     "Distribution",
@@ -171,8 +171,11 @@ def cells_of_numbers(values: Array, edges: Sequence[float] | Array) -> Array:
 def _ends(frame: pd.DataFrame, columns: Sequence[Column]) -> Array:
     """Return the smallest and the largest number of each column, (d, 2); NaN for the others."""
     ends = np.full((len(columns), 2), np.nan)
-    if only_numbers(frame, columns) and in_range(values := frame.to_numpy()):
-        return np.stack([np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)], axis=1)
+    values = numbers_by_row(frame)
+    if values is not None and all(isinstance(column, NumberColumn) for column in columns):
+        together = column_ends(values)
+        if not np.abs(together).max() > LARGEST:  # else the column is named below
+            return together
     for place, series in columns_apart(frame):
         if isinstance(columns[place], NumberColumn):
             values = column_numbers(series, columns[place].name)
