@@ -41,6 +41,7 @@ from unmix.learn.table_blocks import (
     blocks_of_numbers,
     column_values,
     columns_apart,
+    numbers_by_row,
     only_numbers,
     seen_side_by_side,
 )
@@ -49,6 +50,7 @@ __all__ = ["TableEncoder", "TableSummary"]
 
 VERSION = 1
 BLOCK_ROWS, BLOCK_COLUMNS = 4_096, 64  # of a block that stays in the processor's cache
+ROW_NUMBERS = 131_072  # of a block of whole rows
 MANY_NUMBERS = 2_000_000  # below, threads wait for each other more than they help
 
 
@@ -262,12 +264,16 @@ class TableEncoder:
         table = self.chosen(frame)
         x = np.zeros((len(table), len(self.feature_names)), dtype=np.float32)
         first = 0  # the numbers are the first features, in the order of their columns
-        for start in range(0, len(self.summaries), BLOCK_COLUMNS):
-            group = slice(start, start + BLOCK_COLUMNS)
+        # Numbers that lie row by row are read as they lie, fewer rows at a time if these are long.
+        by_row = numbers_by_row(table) is not None
+        width = max(1, len(self.summaries)) if by_row else BLOCK_COLUMNS
+        height = int(np.clip(ROW_NUMBERS // width, 1, BLOCK_ROWS)) if by_row else BLOCK_ROWS
+        for start in range(0, len(self.summaries), width):
+            group = slice(start, start + width)
             part = FeatureColumns(table.iloc[:, group], self.summaries[group], self.places[group])
             numbers = slice(first, first := first + len(part.varying))
             with one_thread(num_threads() if x.size >= MANY_NUMBERS else 1) as side_by_side:
-                blocks = (slice(row, row + BLOCK_ROWS) for row in range(0, len(table), BLOCK_ROWS))
+                blocks = (slice(row, row + height) for row in range(0, len(table), height))
                 deque(side_by_side(partial(part.write, x, numbers), blocks), maxlen=0)
         return x
 

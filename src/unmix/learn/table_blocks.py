@@ -186,6 +186,11 @@ class FeatureColumns:
         self._table, self._columns = table, list(zip(summaries, places, strict=True))
         numbers = [isinstance(column, NumberColumn) for column in summaries]
         self._plain = only_numbers(table, summaries)
+        self._marked = [
+            j
+            for j, (column, place) in enumerate(self._columns)
+            if isinstance(column, CategoryColumn) or place.missing is not None
+        ]
         self.varying = [
             j for j, column in enumerate(summaries) if numbers[j] and places[j].value is not None
         ]
@@ -196,8 +201,8 @@ class FeatureColumns:
     def write(self, x: npt.NDArray[np.float32], numbers: slice, rows: slice) -> None:
         """Write a block of rows of a matrix (n, d): numbers into their features, and marks."""
         values, features = self._values(self._table.iloc[rows]), x[rows]
-        for (column, place), of_column in zip(self._columns, values.T, strict=True):
-            _write_marks(of_column, column, place, features)
+        for j in self._marked:
+            _write_marks(values[:, j], *self._columns[j], features)
         if len(self.varying) < len(self._columns):
             values = values[:, self.varying]
         scaled = values - self._mean
