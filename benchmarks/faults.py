@@ -254,7 +254,7 @@ def remove(path):
 
 ADDRESS = "127.0.0.1:39217"
 SERVE = ["serve", "--parties", "2", "--listen", ADDRESS, "--l2", "1e-3", "--wait", "60"]
-SERVE += ["--timeout", "20", "-o", "model", "--overwrite"]
+SERVE += ["--timeout", "20", "-o", "model", "--overwrite", "--method", "ssc", "--resamples", "2"]
 JOIN = ["join", "rows.parquet", "--sets", "region", "--priors", "rates.csv", "--server", ADDRESS]
 JOIN += ["--timeout", "20", "-o", "copy", "--overwrite"]
 
@@ -455,7 +455,8 @@ def write_many(path, rows, sets=None, block=1_000_000):
 
 def load(number, seed=0, only=""):
     """Score many rows, and evaluate with many sets: seconds and peak memory as they grow."""
-    found = {name: [] for name in ("predict", "evaluate") if only in ("", name)}
+    every = ("predict", "evaluate", "prevalence")
+    found = {name: [] for name in every if only in ("", name)}
     with tempfile.TemporaryDirectory(dir=os.environ.get("UNMIX_LARGE_FILES")) as name:
         os.chdir(name)
         write_many("fit.parquet", 40_000, sets=4)
@@ -468,17 +469,18 @@ def load(number, seed=0, only=""):
             found["predict"].append({"rows": rows} | rounded(usage))
             print(found["predict"][-1], flush=True)
             remove(Path("scores.parquet"))
-        for sets in (
-            (number // 10_000, number // 1000, number // 100) if "evaluate" in found else ()
-        ):
+        judging = [name for name in found if name != "predict"]
+        for sets in (number // 10_000, number // 1000, number // 100) if judging else ():
             write_many("rows.parquet", 2 * sets, sets=sets)
             shares = np.random.default_rng(2).uniform(0.1, 0.9, sets).round(3)
             pd.DataFrame({"region": np.arange(sets), "share": shares}).to_csv("m.csv", index=False)
-            arguments = ("model", "rows.parquet", "--sets", "region", "--priors", "m.csv", "--json")
-            with open(os.devnull, "w") as nowhere:
-                usage = run_command("evaluate", *arguments, stdout=nowhere)
-            found["evaluate"].append({"sets": sets, "rows": 2 * sets} | rounded(usage))
-            print(found["evaluate"][-1], flush=True)
+            arguments = ("model", "rows.parquet", "--sets", "region", "--json")
+            for name in judging:
+                rates = ("--priors", "m.csv") if name == "evaluate" else ()
+                with open(os.devnull, "w") as nowhere:
+                    usage = run_command(name, *arguments, *rates, stdout=nowhere)
+                found[name].append({"sets": sets, "rows": 2 * sets} | rounded(usage))
+                print(name, found[name][-1], flush=True)
         os.chdir("/")
     return found
 

@@ -103,20 +103,28 @@ def measured(part, *, threads, sleepless=False, **job):
     return result
 
 
+# Starts a command and waits for it: a process of a few megabytes, as the peak that the kernel tells
+# of a process begins with that of its parent.
+LAUNCHER = """
+import os, sys, time
+began = time.perf_counter()
+_, status, usage = os.wait4(os.spawnv(os.P_NOWAIT, sys.argv[2], sys.argv[2:]), 0)
+with open(sys.argv[1], "w") as file:
+    print(time.perf_counter() - began, usage.ru_utime + usage.ru_stime, usage.ru_maxrss, file=file)
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
 def run_command(*args, threads=None, stdout=None):
     """Run a command of unmix; return seconds, processor seconds and peak memory in megabytes."""
     environment = os.environ | (dict.fromkeys(THREADS, str(threads)) if threads else {})
-    started = time.perf_counter()
-    command = [sys.executable, "-m", "unmix.cli", *map(str, args)]
-    process = subprocess.Popen(command, env=environment, stdout=stdout)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{args[0]} failed")
-    return {
-        "seconds": time.perf_counter() - started,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_mb": usage.ru_maxrss / 1024,
-    }
+    with tempfile.NamedTemporaryFile("r") as told:
+        command = [sys.executable, "-I", "-S", "-c", LAUNCHER, told.name, sys.executable]
+        command += ["-m", "unmix.cli", *map(str, args)]
+        if subprocess.run(command, env=environment, stdout=stdout).returncode:
+            sys.exit(f"{args[0]} failed")
+        seconds, cpu_seconds, peak = map(float, told.read().split())
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mb": peak / 1024}
 
 
 def run_as_child(*parts):

@@ -101,7 +101,9 @@ formula for a spreadsheet: `--quote-formulas` puts a `'` before such text in `pr
 - A folder of rows is searched with all that lies below it; a whole disk (`/`) is refused.
 - A value in a CSV file has at most 131,072 characters; a workbook of rates unpacks to at most
   500 MB and has at most 5,000,000 cells.
-- `evaluate` and `prevalence` hold a score and the set of every row in memory, `predict` does not.
+- `predict` takes the same memory for any number of rows. `evaluate` and `prevalence` hold a score
+  and the number of the set of every row, and some hundred bytes for every set, its name among them
+  (`tests/test_many_sets.py`); what they print of a set is written as it is made.
 - A run store (SQLite) does not belong on a network file system.
 - The text columns of a table keep their most frequent words in model.json, as names of
   categories.

@@ -7,6 +7,7 @@ from scipy.special import expit
 
 from unmix import UnmixClassifier
 from unmix.assess.model_based import expected_auc, expected_scores, model_based
+from unmix.errors import InputError
 from unmix.learn.hidden_sets import Gain
 
 
@@ -33,8 +34,7 @@ def test_true_probabilities_keep_their_promise():
     p = expit(rng.normal(0, 1.5, 40_000))
     y = (rng.random(len(p)) < p).astype(int)
     both = np.stack([1 - p, p], axis=1)
-    shares = np.array([[0.5, 0.5]])
-    found = model_based(both, both, shares, np.zeros(len(p), int), y).known_sets
+    found = model_based(both, both, np.full_like(both, 0.5), y).known_sets
     assert found.expected == expected_scores(both)
     for name in ("accuracy", "brier", "auc"):
         assert getattr(found.expected, name) == pytest.approx(
@@ -46,13 +46,15 @@ def test_labels_say_whether_the_model_beats_the_share_of_its_set():
     rng = np.random.default_rng(1)
     p = expit(rng.normal(0, 1.5, 500))
     y = (rng.random(500) < p).astype(int)
-    both, shares = np.stack([1 - p, p], axis=1), np.array([[0.5, 0.5]])
-    sets = np.zeros(500, int)
-    assert model_based(both, both, shares, sets, y).audit.better
-    assert model_based(both, both[:, ::-1], shares, sets, y).audit.worse
+    both = np.stack([1 - p, p], axis=1)
+    shares = np.full_like(both, 0.5)
+    assert model_based(both, both, shares, y).audit.better
+    assert model_based(both, both[:, ::-1], shares, y).audit.worse
     few = np.where(np.arange(500) < 5, y, -1)
-    assert model_based(both, both, shares, sets, few).audit.rows == 5
-    assert model_based(both, both, shares, sets).audit is None
+    assert model_based(both, lambda: both, shares, few).audit.rows == 5
+    assert model_based(both, both, shares).audit is None
+    with pytest.raises(InputError, match=r"shapes '\(499, 2\)', '\(500, 2\)' differ"):
+        model_based(both, both[1:], shares)
 
 
 def test_evaluate_sets_the_model_beside_its_rivals():

@@ -174,7 +174,9 @@ def test_what_cannot_run_is_named_before_anything_starts(tmp_path):
             with pytest.raises(InputError, match=words):
                 run_study(cells, store, workers=1, data_folder=tmp_path)
             assert store.claim(cells) is None
-        with pytest.raises(InputError, match="workers and threads must be at least 1; got 0 and 1"):
+        with pytest.raises(
+            InputError, match="workers and threads must lie between 1 and 1,024; got 0 and 1"
+        ):
             run_study(CELLS, store, workers=0)
     check_cells([Cell("digits")])
 

@@ -273,7 +273,7 @@ def run(*args):
         (["comparison", "--datasets", "digits", "--epochs", "0"], "epochs must lie between 1"),
         (
             ["comparison", "--datasets", "digits", "--workers", "0"],
-            "workers and threads must be at least 1; got 0 and 1",
+            "workers and threads must lie between 1 and 1,024; got 0 and 1",
         ),
         (["comparison", "--seeds", "0,x"], "'0,x' is no list of whole numbers"),
         (["comparison", "--datasets", "mnist,kmnist", "--data", "."], "not in .: mnist, kmnist;"),

@@ -4,7 +4,9 @@ Knows nothing of where the numbers come from.
 """
 
 import dataclasses
+import json
 import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,14 @@ __all__ = [
     "Estimate",
     "Share",
     "frozen_share",
+    "json_pieces",
     "largest_classes",
     "normal_interval",
     "p_value",
     "plain",
 ]
+
+AT_ONCE = 4096  # entries of a sequence that become text together
 
 Share = float | tuple[float, ...]  # of the positives, or of each of K classes
 
@@ -85,8 +90,33 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, dict):
         return {key: plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [plain(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def json_pieces(value: Any) -> Iterator[str]:
+    """Yield what `json.dumps(plain(value))` returns piece by piece: it may be longer than memory.
+
+    Examples
+    --------
+    >>> "".join(json_pieces({"shares": (0.5, math.nan)}))
+    '{"shares": [0.5, null]}'
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        yield "{"
+        for number, (key, entry) in enumerate(value.items()):
+            yield f"{', ' if number else ''}{json.dumps(key)}: "
+            yield from json_pieces(entry)
+        yield "}"
+    elif isinstance(value, Sequence) and not isinstance(value, str) and len(value) > AT_ONCE:
+        for first in range(0, len(value), AT_ONCE):
+            text = json.dumps(plain(value[first : first + AT_ONCE]))
+            yield f"{', ' if first else '['}{text[1:-1]}"
+        yield "]"
+    else:
+        yield json.dumps(plain(value))

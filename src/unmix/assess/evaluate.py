@@ -13,13 +13,16 @@ import numpy.typing as npt
 
 from unmix.assess.class_rates import RateFit, decide, fit_class_rates
 from unmix.assess.diagnosis_messages import prior_covariance, set_names
+from unmix.assess.entries import Entries
 from unmix.assess.estimates import Estimate, Share, frozen_share, normal_interval, plain
 from unmix.assess.fit_test import FitTest, chi_square_test, score_bins
 from unmix.assess.labeled import LabeledMetrics, labeled_metrics
 from unmix.assess.model_based import ModelBased
-from unmix.assess.prevalence import prevalence
+from unmix.assess.prevalence import new_set_shares
 from unmix.assess.roc import Roc, estimate_roc
+from unmix.core.assumptions import LABEL_SHIFT
 from unmix.core.class_shares import ClassShares, check_prior
+from unmix.core.share_draws import ScoredSets
 from unmix.core.shares import check_rows, share_by_mean
 from unmix.errors import InputError
 
@@ -39,7 +42,7 @@ class Confusion:
     high: Matrix
 
 
-@dataclass(frozen=True, slots=True)  # there may be a million
+@dataclass(frozen=True, slots=True)
 class SetCalibration:
     """The stated share of one set beside what the classifier predicts for it.
 
@@ -85,7 +88,7 @@ class Evaluation:
         Two classes only.
     confusion : Confusion or None
         K classes only; the decision is the largest logit.
-    calibration : tuple of SetCalibration
+    calibration : Entries of SetCalibration
         Every set, in order.
     fit_test : FitTest
         Test of label shift, without which the numbers above mean nothing.
@@ -112,7 +115,7 @@ class Evaluation:
     auc: Estimate | None
     roc: Roc | None
     confusion: Confusion | None
-    calibration: tuple[SetCalibration, ...]
+    calibration: Entries[SetCalibration]
     fit_test: FitTest
     method: str
     labeled: LabeledMetrics | None
@@ -203,15 +206,15 @@ def evaluate(
     calibration = _calibrate(scores, index, stated, shares, names, confidence)
 
     rows = np.bincount(index, minlength=len(theta))
-    used = rows > 0
-    sizes = rows[used].astype(np.float64)
-    index = (np.cumsum(used) - 1)[index]
-    theta = theta[used]
-    covariance = None if covariance is None else covariance[used]
-    names = tuple(np.asarray(names, dtype=object)[used])
+    sizes, used = rows.astype(np.float64), rows > 0
+    if not used.all():
+        index = (np.cumsum(used) - 1)[index]
+        sizes, theta = sizes[used], theta[used]
+        covariance = None if covariance is None else covariance[used]
+        names = tuple(np.asarray(names, dtype=object)[used])
 
-    fit = fit_class_rates(_decision_rates(scores, index, sizes), sizes, theta, covariance)
     binary = scores.ndim == 1
+    rates = _rates(scores, index, sizes, theta, covariance, shares, confidence)
     auc, roc = None, None
     if binary:
         auc, roc = estimate_roc(scores, index, sizes, theta, covariance, confidence)
@@ -221,18 +224,35 @@ def evaluate(
         num_classes=theta.shape[1],
         target_prior=float(shares[1]) if binary else frozen_share(shares.tolist()),
         confidence=confidence,
-        accuracy=_accuracy(fit, shares, confidence),
-        balanced_accuracy=_accuracy(fit, np.full(len(shares), 1 / len(shares)), confidence),
-        tpr=_entry(fit, 1, 1, confidence) if binary else None,
-        fpr=_entry(fit, 0, 1, confidence) if binary else None,
         auc=auc,
         roc=roc,
-        confusion=None if binary else _confusion(fit, confidence),
         calibration=calibration,
         fit_test=chi_square_test(score_bins(scores), index, theta, names, covariance),
         method=_method(confidence, covariance is not None),
         labeled=None if labels is None else labeled_metrics(scores, labels, shares),
+        **rates,
     )
+
+
+def _rates(
+    scores: FloatArray,
+    index: IntArray,
+    sizes: FloatArray,
+    theta: FloatArray,
+    covariance: FloatArray | None,
+    shares: FloatArray,
+    confidence: float,
+) -> dict[str, Any]:
+    """Return what the decisions in the sets say: accuracies, and rates or the confusion."""
+    fit = fit_class_rates(_decision_rates(scores, index, sizes), sizes, theta, covariance)
+    binary = scores.ndim == 1
+    return {
+        "accuracy": _accuracy(fit, shares, confidence),
+        "balanced_accuracy": _accuracy(fit, np.full(len(shares), 1 / len(shares)), confidence),
+        "tpr": _entry(fit, 1, 1, confidence) if binary else None,
+        "fpr": _entry(fit, 0, 1, confidence) if binary else None,
+        "confusion": None if binary else _confusion(fit, confidence),
+    }
 
 
 def _checked_shares(set_priors: Any, names: tuple[str, ...]) -> ClassShares:
@@ -283,24 +303,14 @@ def _calibrate(
     target_prior: FloatArray,
     names: tuple[str, ...],
     confidence: float,
-) -> tuple[SetCalibration, ...]:
+) -> Entries[SetCalibration]:
     """Put the stated shares beside those the classifier predicts."""
-    table = prevalence(
-        scores, index, len(names), target_prior, set_ids=names, confidence=confidence
-    )
-    means, _ = share_by_mean(scores, index, len(names))
-    return tuple(
-        SetCalibration(
-            set_id=entry.set_id,
-            rows=entry.rows,
-            stated=frozen_share(prior),
-            share=entry.share,
-            low=entry.low,
-            high=entry.high,
-            mean_share=frozen_share(mean),
-        )
-        for entry, prior, mean in zip(table.sets, stated.tolist(), means.tolist(), strict=True)
-    )
+    m = len(names)
+    found = new_set_shares(LABEL_SHIFT, ScoredSets(scores, index, m, target_prior), confidence)
+    means, _ = share_by_mean(scores, index, m)
+    rows = np.bincount(index, minlength=m)
+    columns = (names, rows, stated.as_given, found.shares, found.low, found.high, means)
+    return Entries(SetCalibration, *columns)
 
 
 def _method(confidence: float, with_errors: bool) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from unmix.assess.entries import Entries
 from unmix.assess.evaluate import Evaluation
 from unmix.assess.fit_test import FitTest
 
@@ -33,7 +34,7 @@ def join_evaluations(found: Sequence[Evaluation], columns: Sequence[str]) -> Eva
         one,
         rows=max(other.rows for other in found),
         num_sets=sum(other.num_sets for other in found),
-        calibration=tuple(entry for other in found for entry in other.calibration),
+        calibration=Entries.joined([other.calibration for other in found]),
         fit_test=_joined_test([other.fit_test for other in found], columns),
         method=f"Rates by the sets of {columns[best]}. {one.method}",
         grouping=columns[best],
@@ -60,6 +61,6 @@ def _joined_test(tests: Sequence[FitTest], columns: Sequence[str]) -> FitTest:
         test,
         p_value=p_value,
         misfits=tuple(sorted((set_id for set_id, _ in misfits), key=lambda i: order.get(i, 0.0))),
-        sets=tuple(entry for t in tests for entry in t.sets),
+        sets=Entries.joined([t.sets for t in tests]),
         verdict=verdict,
     )

@@ -5,6 +5,7 @@ With more sets than classes the mixture is overdetermined, and the misfit of the
 file knows bins, counts and set priors; where the bins come from is the caller's affair.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +13,13 @@ import numpy.typing as npt
 from scipy.special import chdtrc
 
 from unmix.assess.class_rates import fit_class_rates, rate_variances, set_combination, share_moves
+from unmix.assess.entries import Entries
 from unmix.assess.estimates import p_value as written
 from unmix.core.class_shares import share_rank
 
 __all__ = [
     "FitTest",
+    "JoinedSets",
     "SetMisfit",
     "cell_counts",
     "chi_square_test",
@@ -36,7 +39,7 @@ MIN_EXPECTED = 5.0  # the chi-square approximation wants this many expected rows
 LEVEL = 0.05
 
 
-@dataclass(frozen=True, slots=True)  # there may be a million
+@dataclass(frozen=True, slots=True)
 class SetMisfit:
     """How badly one set, or several small ones taken together, disagrees with the rest.
 
@@ -79,7 +82,7 @@ class FitTest:
         Level of the verdict and of the names.
     misfits : tuple of str
         The flagged sets, worst first. Small sets tested together are named together.
-    sets : tuple of SetMisfit
+    sets : Entries of SetMisfit
         All sets, in the order given, joined small ones last.
     verdict : str
         The result in a sentence.
@@ -90,7 +93,7 @@ class FitTest:
     p_value: float
     level: float
     misfits: tuple[str, ...]
-    sets: tuple[SetMisfit, ...]
+    sets: Entries[SetMisfit]
     verdict: str
 
     @property
@@ -178,8 +181,9 @@ def chi_square_test(
         cells - 1,
         _residuals(counts, priors, covariance),
     )
-    worst_first = sorted(sets, key=lambda entry: entry.p_value)
-    misfits = tuple(name for entry in worst_first if not entry.fits for name in entry.set_ids)
+    flagged = [entry for entry in sets if not entry.fits]
+    flagged.sort(key=lambda entry: entry.p_value)
+    misfits = tuple(name for entry in flagged for name in entry.set_ids)
     verdict = _verdict(p_value, len(misfits))
     return FitTest(statistic, degrees, p_value, LEVEL, misfits, sets, verdict)
 
@@ -215,31 +219,21 @@ def _judge_sets(
     chi_squares: FloatArray,
     degrees: IntArray,
     residuals: FloatArray,
-) -> tuple[SetMisfit, ...]:
+) -> Entries[SetMisfit]:
     """Give every set its p-value and Holm's correction."""
     p_values = np.where(degrees > 0, chdtrc(np.maximum(degrees, 1), chi_squares), 1.0)
     order = np.argsort(p_values, kind="stable")
     steps = p_values[order] * np.arange(len(p_values), 0, -1)
     adjusted = np.empty_like(p_values)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return tuple(
-        SetMisfit(
-            set_ids=names[j],
-            rows=int(rows[j]),
-            chi_square=float(chi_squares[j]),
-            degrees=int(degrees[j]),
-            p_value=float(p_values[j]),
-            adjusted_p_value=float(adjusted[j]),
-            residual=float(residuals[j]),
-            fits=bool(adjusted[j] >= LEVEL),
-        )
-        for j in range(len(names))
-    )
+    rows, fits = rows.astype(np.int64), adjusted >= LEVEL
+    columns = (names, rows, chi_squares, degrees, p_values, adjusted, residuals, fits)
+    return Entries(SetMisfit, *columns)
 
 
 def _no_test(reason: str) -> FitTest:
     """Return the result of a test that cannot be made."""
-    return FitTest(float("nan"), 0, float("nan"), LEVEL, (), (), reason)
+    return FitTest(float("nan"), 0, float("nan"), LEVEL, (), Entries.none(SetMisfit), reason)
 
 
 def _too_few(num_stated: int, num_sets: int, num_classes: int) -> str:
@@ -288,38 +282,50 @@ def cell_counts(bins: IntArray, set_index: IntArray, num_sets: int, num_classes:
     return counts[:, counts.sum(axis=0) > 0]
 
 
-def join_small_sets(rows: FloatArray, set_priors: FloatArray, least: float) -> list[list[int]]:
+@dataclass(frozen=True, eq=False)
+class JoinedSets:
+    """Sets that are tested together: those in `order` from each start to the next."""
+
+    order: IntArray
+    starts: IntArray
+
+    def __iter__(self) -> Iterator[list[int]]:
+        ends = [*self.starts[1:].tolist(), len(self.order)]
+        for first, last in zip(self.starts.tolist(), ends, strict=True):
+            yield self.order[first:last].tolist()
+
+
+def join_small_sets(rows: FloatArray, set_priors: FloatArray, least: float) -> JoinedSets:
     """List the sets to test alone, then small ones of similar shares joined to `least` rows."""
-    alone = [[int(j)] for j in np.flatnonzero(rows >= least)]
+    alone = np.flatnonzero(rows >= least)
     small = np.flatnonzero(rows < least)
     if not len(small):
-        return alone
+        return JoinedSets(alone, np.arange(len(alone)))
     # Similar shares: the order along the direction in which the shares differ most.
     centred = set_priors[small] - set_priors[small].mean(axis=0)
     along = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
-    joined: list[list[int]] = []
+    small = small[np.argsort(along, kind="stable")]
+    starts: list[int] = []
     held = least
-    for j in small[np.argsort(along, kind="stable")]:
+    for place, j in enumerate(small):
         if held >= least:
-            joined.append([])
+            starts.append(place)
             held = 0
-        joined[-1].append(int(j))
         held += rows[j]
-    if held < least and len(joined) > 1:
-        rest = joined.pop()
-        joined[-1] += rest
-    return alone + joined
+    if held < least and len(starts) > 1:
+        starts.pop()
+    own = np.concatenate((np.arange(len(alone)), len(alone) + np.array(starts)))
+    return JoinedSets(np.concatenate((alone, small)), own)
 
 
 def sum_members(
-    members: list[list[int]],
+    members: JoinedSets,
     counts: FloatArray,
     set_priors: FloatArray,
     covariance: FloatArray | None,
 ) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """Give joined sets the sum of their counts and the mean of their shares."""
-    order = np.concatenate(members).astype(np.int64)
-    starts = np.cumsum([0] + [len(group) for group in members[:-1]])
+    order, starts = members.order, members.starts
     rows = counts[order].sum(axis=1)
     total = np.add.reduceat(rows, starts)
     joint_counts = np.add.reduceat(counts[order], starts, axis=0)

@@ -161,7 +161,7 @@ def evaluate_logits(
     """Do the same by the logits of the rows at the learner's base prior."""
     priors = clf.priors_of_training() if priors is None else clf.in_class_order(priors)
     set_index, used = priors.find_sets(sets, unused="drop")
-    priors = priors.keep(used)
+    priors = priors.keep(used).without_index()
     if priors.statement is not None:  # counts whose total is the rows of their set are exact
         priors = priors.resolved(set_rows(set_index, len(used)))
     return _evaluate(clf, logits, set_index, priors, labels)
@@ -196,11 +196,8 @@ def _evaluate(
         return result
     # Probabilities hold as they were learned, at no target prior.
     shares = assumption.set_shares(at_base, set_index, len(used), base)
-    calibration = tuple(
-        replace(entry, mean_share=_frozen(share))
-        for entry, share in zip(result.calibration, as_stated(shares), strict=True)
-    )
-    return replace(result, calibration=calibration)
+    means = as_stated(shares)
+    return replace(result, calibration=result.calibration.with_column("mean_share", means))
 
 
 def _evaluate_groupings(
@@ -234,18 +231,22 @@ def _model_based(
 ) -> ModelBased:
     """Put what the model promises of these rows beside the rivals that use no features."""
     base, assumption = clf.learner_.base_prior, clf.method_row_.assumption
-    of_rows = shares_of_rows(set_index, priors.set_priors)
-    # Rivals know the share of these rows, so that the model is told it too where it has a prior.
-    average = of_rows.mean(axis=0)
-    lone = clf.learner_.lone(logits)
-    moved = move_logits(lone, base, average) if assumption.at_target else lone
-    return model_based(
-        class_probabilities(moved, clf.learner_.tau),
-        clf.probabilities_in_sets(logits, set_index, priors),
-        of_rows,
-        np.arange(len(of_rows)),
-        None if labels is None else _label_codes(clf, labels),
-    )
+
+    def in_new_sets() -> Array:
+        lone = clf.learner_.lone(logits)
+        if assumption.at_target:
+            # Rivals know the share of these rows, so that the model is told it too.
+            lone = move_logits(lone, base, of_sets().mean(axis=0))
+        return class_probabilities(lone, clf.learner_.tau)
+
+    def in_known_sets() -> Array:
+        return clf.probabilities_in_sets(logits, set_index, priors)
+
+    def of_sets() -> Array:
+        return shares_of_rows(set_index, priors.set_priors)
+
+    codes = None if labels is None else _label_codes(clf, labels)
+    return model_based(in_new_sets, in_known_sets, of_sets, codes)
 
 
 def audit_classifier(clf: SetClassifier, X: Any, sets: Any, labels: Any) -> LabelAudit:

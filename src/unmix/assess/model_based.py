@@ -6,12 +6,15 @@ of a few rows, if there are any, measure the same numbers and settle it. This fi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from unmix.assess.blocks import in_blocks
+from unmix.data.wording import listed
 from unmix.errors import InputError
 
 __all__ = [
@@ -29,6 +32,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+Probabilities = FloatArray | Callable[[], FloatArray]  # of each row and class (n, K)
 
 HOW_FAR_OFF = (
     "Model-based numbers hold if the model's own probabilities are right. On 17 real tables the "
@@ -125,8 +129,9 @@ def expected_auc(probability: npt.ArrayLike, score: npt.ArrayLike) -> float:
     1.0
     """
     p = np.asarray(probability, dtype=np.float64)
-    _, group = np.unique(np.asarray(score), return_inverse=True)
+    group = np.unique(np.asarray(score), return_inverse=True)[1]
     positive, negative = np.bincount(group, p), np.bincount(group, 1 - p)
+    del group
     above = positive @ (np.cumsum(negative) - negative / 2)
     itself = np.sum(p * (1 - p))  # a row is no pair, and would count as a tie
     pairs = p.sum() * np.sum(1 - p) - itself
@@ -139,10 +144,10 @@ def expected_scores(probability: FloatArray) -> Scores:
     Formula: accuracy = mean of max_k p_k; Brier = mean of sum_k p_k (1 - p_k), half of it for two
     classes; AUC by `expected_auc`.
     """
-    brier = float(np.mean(np.sum(probability * (1 - probability), axis=1)))
+    brier = float(np.mean(in_blocks(lambda p: np.sum(p * (1 - p), axis=1), probability)))
     binary = probability.shape[1] == 2
     return Scores(
-        accuracy=float(np.mean(probability.max(axis=1))),
+        accuracy=float(np.mean(in_blocks(lambda p: p.max(axis=1), probability))),
         brier=brier / 2 if binary else brier,
         auc=expected_auc(probability[:, 1], probability[:, 1]) if binary else None,
     )
@@ -164,60 +169,61 @@ def measured_scores(probability: FloatArray, labels: IntArray) -> Scores:
 
 
 def model_based(
-    new_sets: FloatArray,
-    known_sets: FloatArray,
-    shares: FloatArray,
-    set_index: IntArray,
+    new_sets: Probabilities,
+    known_sets: Probabilities,
+    set_share: Probabilities,
     labels: Any = None,
 ) -> ModelBased:
     """Put the model beside its rivals.
 
     Parameters
     ----------
-    new_sets, known_sets : (n, K)
-        The model's probabilities, without and with the share of a row's set.
-    shares : (m, K)
-        Stated class shares.
-    set_index : (n,)
-        The set of each row.
+    new_sets, known_sets : (n, K), or functions that return them
+        The model's probabilities, without and with the share of a row's set. There may be many
+        rows: what functions return is looked at one after the other.
+    set_share : (n, K), or a function that returns it
+        The class shares of the set of each row.
     labels : (n,), optional
         Class of each row, -1 where it is not known.
     """
-    by_share = shares[set_index]
-    average = np.broadcast_to(by_share.mean(axis=0), by_share.shape)
-    if not new_sets.shape == known_sets.shape == by_share.shape:
-        raise InputError(
-            f"probabilities of shape {new_sets.shape} and {known_sets.shape} do not go with "
-            f"{len(set_index)} rows in sets with shares of shape {shares.shape}."
-        )
     codes = None if labels is None else np.asarray(labels)
     known = None if codes is None else np.flatnonzero(codes >= 0)
+    shapes, errors, average = set(), list[FloatArray](), np.empty(0)
 
-    def contestant(name: str, about: str, p: FloatArray, *, is_model: bool) -> Contestant:
-        measured = None
+    def contestant(name: str, about: str, given: Probabilities, *, is_model: bool) -> Contestant:
+        nonlocal average
+        p, measured = given() if callable(given) else given, None
+        shapes.add(p.shape)
         if codes is not None and known is not None and len(known):
             measured = measured_scores(p[known], codes[known])
+            errors.append(square_errors(p[known], codes[known]))
+        average = p.mean(axis=0)
         return Contestant(name, about, is_model, expected_scores(p), measured)
 
+    def each_the_average() -> FloatArray:
+        shape = next(iter(shapes))
+        return np.broadcast_to(average, shape)
+
+    new = contestant(
+        "This model, rows of new sets", "share of the set unknown", new_sets, is_model=True
+    )
+    own = contestant(
+        "This model, rows of known sets", "share of the set used", known_sets, is_model=True
+    )
+    share = contestant(
+        "Every row gets its set's share", "no features used", set_share, is_model=False
+    )
+    if len(shapes) > 1:
+        raise InputError(f"probabilities of shapes {listed(sorted(map(str, shapes)))} differ.")
+    majority = contestant(
+        "Majority class", "no features, no sets used", each_the_average, is_model=False
+    )
     audit = None
-    if codes is not None and known is not None and len(known) > 1:
-        rival = square_errors(by_share[known], codes[known])
-        gains = rival - square_errors(known_sets[known], codes[known])
+    if known is not None and len(known) > 1:
+        gains = errors[2] - errors[1]
         error = float(gains.std(ddof=1) / np.sqrt(len(gains)))
         audit = Audit(len(known), float(gains.mean()), error)
-    return ModelBased(
-        new_sets=contestant(
-            "This model, rows of new sets", "share of the set unknown", new_sets, is_model=True
-        ),
-        known_sets=contestant(
-            "This model, rows of known sets", "share of the set used", known_sets, is_model=True
-        ),
-        set_share=contestant(
-            "Every row gets its set's share", "no features used", by_share, is_model=False
-        ),
-        majority=contestant("Majority class", "no features, no sets used", average, is_model=False),
-        audit=audit,
-    )
+    return ModelBased(new, own, share, majority, audit)
 
 
 def square_errors(probability: FloatArray, labels: IntArray) -> FloatArray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from unmix.assess.entries import Entries
 from unmix.assess.prevalence import Prevalence, prevalence
 from unmix.core.share_precision import SharePrecision, precision_by_counts
 from unmix.data.grouped_priors import set_name
@@ -166,7 +167,7 @@ def _of_groupings(
         raise InputError("no row has a set")
     return replace(
         found[0],
-        sets=tuple(entry for one in found for entry in one.sets),
+        sets=Entries.joined([one.sets for one in found]),
         by=("set",),
         known_sets=sum(one.known_sets for one in found),
     )

@@ -7,15 +7,16 @@ it was trained on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from unmix.assess.diagnosis_messages import set_names
-from unmix.assess.estimates import Share, frozen_share, plain
+from unmix.assess.entries import Entries
+from unmix.assess.estimates import Share, plain
 from unmix.core.assumptions import LABEL_SHIFT, Assumption, ShareEstimate, assumption_named
 from unmix.core.class_shares import check_prior
 from unmix.core.share_draws import ScoredSets
@@ -26,12 +27,14 @@ from unmix.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GroupShare", "Prevalence", "SetShare", "prevalence"]
+__all__ = ["GroupShare", "Prevalence", "SetShare", "new_set_shares", "prevalence"]
 
 FloatArray = npt.NDArray[np.float64]
 
+AT_A_TIME = 20_000  # sets whose shares are sought together
 
-@dataclass(frozen=True, slots=True)  # there may be a million
+
+@dataclass(frozen=True, slots=True)
 class SetShare:
     """The share of positives in one set, or of each of K classes, with its interval.
 
@@ -69,9 +72,9 @@ class Prevalence:
         Coverage the intervals aim at.
     method : str
         How shares and intervals were made.
-    sets : tuple of SetShare
+    sets : Entries of SetShare
         One entry per set, in order; empty if the shares are by groups.
-    groups : tuple of GroupShare
+    groups : Entries of GroupShare
         One entry per group, in order; empty if the shares are by set.
     by : tuple of str
         What the shares are by: the name of the set column, or of the columns that make groups.
@@ -82,8 +85,8 @@ class Prevalence:
     assumption: str
     confidence: float
     method: str
-    sets: tuple[SetShare, ...]
-    groups: tuple[GroupShare, ...] = ()
+    sets: Entries[SetShare]
+    groups: Entries[GroupShare]
     by: tuple[str, ...] = ("set",)
     known_sets: int = 0
 
@@ -219,21 +222,52 @@ def prevalence(
         if known:
             found = assumed.group_shares(sets, index, num_sets, confidence)
         else:
-            found = assumed.new_set_shares(sets, confidence)
-        table = tuple(SetShare(*row) for row in _entries(names, index, found))
-        return Prevalence(assumed.name, confidence, found.how, table, (), tuple(by), known)
+            found = new_set_shares(assumed, sets, confidence)
+        table = Entries(SetShare, *_columns(names, index, found))
+        no_groups = Entries.none(GroupShare)
+        return Prevalence(assumed.name, confidence, found.how, table, no_groups, tuple(by), known)
     cells = check_rows(scores, groups, len(group_values))[1]
     found = assumed.group_shares(sets, cells, len(group_values), confidence)
-    parts = tuple(GroupShare(*row) for row in _entries(group_values, cells, found))
-    return Prevalence(assumed.name, confidence, found.how, (), parts, tuple(by), known)
+    parts = Entries(GroupShare, *_columns(group_values, cells, found))
+    no_sets = Entries.none(SetShare)
+    return Prevalence(assumed.name, confidence, found.how, no_sets, parts, tuple(by), known)
 
 
-def _entries(names: Sequence[Any], index: Any, found: ShareEstimate) -> Iterator[tuple[Any, ...]]:
-    """Yield name, rows, share, low and high of each set or group."""
+def new_set_shares(
+    assumed: Assumption, sets: ScoredSets, confidence: float, at_a_time: int = AT_A_TIME
+) -> ShareEstimate:
+    """Return the class shares of sets whose shares nobody stated, with intervals.
+
+    By likelihood each set is for itself: of more sets than `at_a_time` only so many are in work.
+    """
+    if assumed.profile is None or sets.num_sets <= at_a_time:
+        return assumed.new_set_shares(sets, confidence)
+    order = np.argsort(sets.set_index, kind="stable")  # rows of a set in their order: the same sums
+    ends = np.append(0, np.cumsum(np.bincount(sets.set_index, minlength=sets.num_sets)))
+    found = []
+    for first in range(0, sets.num_sets, at_a_time):
+        last = min(first + at_a_time, sets.num_sets)
+        rows = order[ends[first] : ends[last]]
+        part = replace(
+            sets,
+            logits=sets.logits[rows],
+            set_index=sets.set_index[rows] - first,
+            num_sets=last - first,
+            resampled=None if sets.resampled is None else sets.resampled[:, rows],
+            stated=None,
+            precision=None,
+        )
+        found.append(assumed.new_set_shares(part, confidence))
+    shares, low, high = (
+        np.concatenate([getattr(one, end) for one in found]) for end in ("shares", "low", "high")
+    )
+    return ShareEstimate(shares, low, high, found[0].how)
+
+
+def _columns(names: Sequence[Any], index: Any, found: ShareEstimate) -> tuple[Any, ...]:
+    """Return names, rows, shares and the two ends of their intervals, of the sets or groups."""
     rows = np.bincount(index, minlength=len(names))
-    ends = (array.tolist() for array in (found.shares, found.low, found.high))
-    for name, count, *values in zip(names, rows.tolist(), *ends, strict=True):
-        yield name, count, *map(frozen_share, values)
+    return names, rows, found.shares, found.low, found.high
 
 
 def _checked_fits(resampled: npt.ArrayLike | None, scores: FloatArray) -> FloatArray | None:

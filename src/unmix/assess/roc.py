@@ -12,6 +12,7 @@ import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
+from unmix.assess.blocks import in_blocks
 from unmix.assess.class_rates import fit_class_rates, set_combination
 from unmix.assess.estimates import Estimate, normal_interval
 from unmix.core.sums_by_set import set_sums
@@ -85,22 +86,24 @@ def estimate_roc(
     """
     combination = _score_combination(logits, set_index, sizes, set_priors, covariance)
     negative, positive = combination / sizes  # weight of one row, per set (m,), (m,)
-    values, group = np.unique(logits, return_inverse=True)
-    mass_negative = set_sums(negative[set_index], group, len(values))
-    mass_positive = set_sums(positive[set_index], group, len(values))
-    below_negative = np.cumsum(mass_negative) - mass_negative / 2  # F_- with ties counted half
-    below_positive = np.cumsum(mass_positive) - mass_positive / 2
-    area = float(mass_positive @ below_negative)
+    num_values, group = _ranks(logits)
+    masses, moves = np.empty((2, num_values)), np.empty((2, num_values))
+    for k, weights in enumerate((negative, positive)):
+        masses[k] = set_sums(weights[set_index], group, num_values)
+    del group
+    moves[1] = np.cumsum(masses[0]) - masses[0] / 2  # F_- with ties counted half
+    area = float(masses[1] @ moves[1])
+    moves[0] = 1 - (np.cumsum(masses[1]) - masses[1] / 2)
+    np.clip(moves, 0, 1, out=moves)
 
     share_errors = np.zeros(len(sizes)) if covariance is None else covariance[:, 1, 1]
-    moves = np.stack([1 - below_positive, below_negative]).clip(0, 1)  # (2, values)
-    masses = np.stack([mass_negative, mass_positive])
     variance = _row_variance(moves, masses, combination, set_priors) / sizes
     variance += (area - 0.5) ** 2 * share_errors * (combination[1] - combination[0]) ** 2
 
-    at = np.unique(np.linspace(0, len(values) - 1, NUM_THRESHOLDS).astype(int))
-    fpr = _monotone(1 - np.cumsum(mass_negative)[at])
-    tpr = _monotone(1 - np.cumsum(mass_positive)[at])
+    at = np.unique(np.linspace(0, num_values - 1, NUM_THRESHOLDS).astype(int))
+    fpr = _monotone(1 - np.cumsum(masses[0])[at])
+    tpr = _monotone(1 - np.cumsum(masses[1])[at])
+    del masses, moves
     curve = _curve(fpr, tpr, combination, sizes, set_priors, share_errors, confidence)
     return normal_interval(area, float(variance.sum()), confidence), curve
 
@@ -126,12 +129,23 @@ def _row_variance(
     moves: FloatArray, masses: FloatArray, combination: FloatArray, set_priors: FloatArray
 ) -> FloatArray:
     """Return the variance, in each set's fitted mixture, of what a row adds to the area (m,)."""
-    means = set_priors @ (masses @ moves.T)  # (m, 2)
+    expected = masses @ moves.T  # (2, 2)
     products = np.einsum("kv,av,bv->kab", masses, moves, moves)  # (2, 2, 2)
-    seconds = np.einsum("jk,kab->jab", set_priors, products)
-    spread = seconds - means[:, :, None] * means[:, None, :]
-    # moves[0] goes with the negative weight of the set, moves[1] with the positive one.
-    return np.asarray(np.einsum("aj,jab,bj->j", combination, spread, combination)).clip(0)
+
+    def of_sets(priors: FloatArray, weights: FloatArray) -> FloatArray:
+        means = priors @ expected  # (m, 2)
+        seconds = np.einsum("jk,kab->jab", priors, products)
+        spread = seconds - means[:, :, None] * means[:, None, :]
+        # moves[0] goes with the negative weight of the set, moves[1] with the positive one.
+        return np.asarray(np.einsum("ja,jab,jb->j", weights, spread, weights)).clip(0)
+
+    return np.asarray(in_blocks(of_sets, set_priors, combination.T))
+
+
+def _ranks(logits: FloatArray) -> tuple[int, IntArray]:
+    """Return how many logits differ, and which of these, in order, each row has (n,)."""
+    values, group = np.unique(logits, return_inverse=True)
+    return len(values), group
 
 
 def _monotone(rates: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ import click
 from unmix.cli.fit_results import brief_judgement, tell_fit, write_fit
 from unmix.cli.group import (
     PathName,
+    check_figures,
     exit_code_of,
     fail,
     figure_format_option,
@@ -254,6 +255,7 @@ def fit(
     from unmix.report.figure_files import write_figures
 
     # Before anything is read.
+    check_figures(figures, output)
     check_choice(model, method)
     if hidden is not None:
         check_hidden(hidden, model)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from unmix.cli.fit_results import brief_judgement, tell_fit, write_fit
-from unmix.cli.group import target_of, tell
+from unmix.cli.group import check_figures, target_of, tell
 
 if TYPE_CHECKING:
     from unmix.federated.ledger import Ledger
@@ -34,6 +34,7 @@ def fitted_into(fitting: dict[str, Any], as_json: bool) -> Iterator[FitTo]:
     from unmix.progress import progress_bar
     from unmix.report.figure_files import write_figures
 
+    check_figures(fitting["figures"], fitting["output"])
     check_choice(fitting["model"], fitting["method"])
     output, told = fitting["output"], Ledger()
     names = ("model", "method", "l2", "held_out", "resamples", "seed")

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -30,6 +31,7 @@ __all__ = [
     "PathName",
     "Stopped",
     "about_rows",
+    "check_figures",
     "check_output",
     "check_report",
     "exit_code_of",
@@ -53,6 +55,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 
 
 LONGEST = 2_000  # characters of a message
+# The loader of shared libraries, torch, LightGBM, and a thread that gets no stack.
+NO_MEMORY = ("failed to map segment", "allocate memory", "bad_alloc", "can't start new thread")
 SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -111,11 +115,18 @@ class OneLineErrors(click.Group):
                 raise
             if isinstance(error, InputError | DivergenceError):
                 fail(str(error), 2)
-            if isinstance(error, MemoryError):
+            if _lacks_memory(error):
                 fail("memory is short; free some, or take a machine that has more", 2)
             if isinstance(error, OSError):
                 fail(_os_words(error), 2)
             fail(f"{type(error).__name__}: {error} (unmix --debug ... shows where)", 1)
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Say whether an error is that there is no memory, which libraries tell in many ways."""
+    if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    return any(words in str(error).lower() for words in NO_MEMORY)
 
 
 def _os_words(error: OSError) -> str:
@@ -332,6 +343,23 @@ def check_report(report: str | None, *inputs: str | None) -> None:
         raise InputError(
             f"cannot write {report}: it exists and does not end in .html; choose another name"
         )
+
+
+def check_figures(figures: str | None, output: str | None = None) -> None:
+    """Refuse a folder of pictures that is a file, or that lies where the model will be."""
+    if figures is None:
+        return
+    if os.path.lexists(figures) and not os.path.isdir(figures):
+        raise InputError(
+            f"cannot write figures to {figures}: a file has that name; choose another."
+        )
+    if output is not None:
+        own, model = (Path(os.path.realpath(path)) for path in (figures, output))
+        if own.is_relative_to(model):
+            raise InputError(
+                f"--figures {figures} lies in the folder of the model, {output}; give another "
+                "folder"
+            )
 
 
 target_option = click.option(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +11,7 @@ import click
 from unmix.cli.group import (
     PathName,
     about_rows,
+    check_figures,
     check_output,
     check_report,
     figure_format_option,
@@ -83,6 +84,7 @@ def evaluate(
     """
     from unmix.assess.judge import evaluate_logits, judge_logits
     from unmix.assess.sentences import rates_hold
+    from unmix.data.set_columns import as_taken
     from unmix.data.tables import open_table, require_column
     from unmix.learn.estimator import SetClassifier
     from unmix.learn.part_files import one_by_one
@@ -90,6 +92,7 @@ def evaluate(
 
     table = open_table(rows)
     check_report(report, *table.files, *priors_files)
+    check_figures(figures)
     clf = SetClassifier.load(model)
     priors = rates_of(set_columns, priors_files, reading)
     require_features(clf, table)
@@ -106,17 +109,18 @@ def evaluate(
         tell_left_out(str(found.others))
     labels = None if label_column is None else found.beside[label_column]
     with about_rows(table, found.beside, *priors_files):
-        given = (found.logits, found.sets if len(set_columns) > 1 else found.sets.to_numpy())
+        given = (found.logits, as_taken(found.sets))
         result = evaluate_logits(clf, *given, priors=priors, labels=labels)
         if report is not None or figures is not None:
             judgement = judge_logits(clf, *given, priors=priors, labels=labels)
             _write_pictures(judgement, report, figures, figure_format)
     hold = rates_hold(clf.method_row_.assumption, result, clf.gains_.get(clf.method_))
     if as_json:
-        record = result.to_dict() | {"rates_hold": hold}
+        record = {field.name: getattr(result, field.name) for field in fields(result)}
+        record["rates_hold"] = hold
         if not hold:  # they would assume what is not so
             record |= dict.fromkeys((*RATES, "roc", "confusion"))
-        click.echo(json.dumps(record))
+        _tell_json(record)
         return
     tell_understood(priors)
     _print_evaluation(result, clf.classes_, hold=hold)
@@ -173,6 +177,7 @@ def prevalence(
     """
     from unmix.assess.predicted_shares import prevalence_of_logits
     from unmix.data.row_writer import write_rows
+    from unmix.data.set_columns import as_taken
     from unmix.data.tables import open_table, require_column
     from unmix.data.wording import listed
     from unmix.learn.estimator import SetClassifier
@@ -189,7 +194,7 @@ def prevalence(
     check_output(output, overwrite, *table.files, *priors_files)
     clf = SetClassifier.load(model)
     require_features(clf, table)
-    available = table.columns
+    available, by = table.columns, tuple(dict.fromkeys(by))
     for name in by:
         if name not in available:
             raise InputError(
@@ -208,7 +213,7 @@ def prevalence(
         clf,
         found.logits,
         found.resampled,
-        found.sets,
+        as_taken(found.sets),
         by=found.beside if by else None,
         set_priors=priors,
     )
@@ -216,7 +221,7 @@ def prevalence(
         shares = result.to_frame(clf.classes_.tolist())
         write_rows(output, [shares], quote_formulas=quote_formulas)
     if as_json:
-        click.echo(json.dumps(result.to_dict()))
+        _tell_json(result)
         return
     tell_understood(priors)
     what = " x ".join(result.by) if result.groups else "set"
@@ -226,6 +231,15 @@ def prevalence(
         tell(f"{name:24} {entry.rows:>9,}  {_share_text(entry, clf.classes_)}")
     for one in result.sets:
         tell(f"{one.set_id:24} {one.rows:>9,}  {_share_text(one, clf.classes_)}")
+
+
+def _tell_json(record: Any) -> None:
+    """Print a JSON object, which may be of a million sets."""
+    from unmix.assess.estimates import json_pieces
+
+    for piece in json_pieces(record):
+        click.echo(piece, nl=False)
+    click.echo()
 
 
 def _write_pictures(

@@ -23,7 +23,6 @@ from unmix.cli.group import (
     target_option,
     tell,
 )
-from unmix.cli.row_logits import joined_sets
 from unmix.cli.scoring import (
     ScorePlan,
     Scoring,
@@ -231,16 +230,15 @@ def _known_set_scores(
 ) -> Any:
     """Return the probabilities (n, K) of rows of known sets: all at once, as sets are scattered."""
     import numpy as np
-    import pandas as pd
 
-    from unmix.data.set_columns import how_to_read, sets_in
+    from unmix.data.set_columns import CodedColumns, as_taken, how_to_read
     from unmix.data.tables import scan_rows
 
-    types, logits, names = clf.encoder_.dtypes, [], []
+    types, logits, sets = clf.encoder_.dtypes, [], CodedColumns()
     for frame in scan_rows(table, **how_to_read(list(types), set_columns, types)):
         with about_rows(table, frame):
             features = features_of(clf, frame)
             logits.append(clf.logits_at(features, clf.learner_.base_prior))
             drift.add(features, logits[-1], clf.learner_.base_prior)
-        names.append(pd.DataFrame(sets_in(frame, set_columns)))
-    return clf.known_set_proba(np.concatenate(logits), joined_sets(names, set_columns), priors)
+        sets.add(frame[list(set_columns)])
+    return clf.known_set_proba(np.concatenate(logits), as_taken(sets.joined()), priors)

@@ -6,7 +6,7 @@ itself, so that it changes no bit who does it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from unmix.data.tables import Table
     from unmix.learn.estimator import SetClassifier
 
-__all__ = ["LogitPlan", "LogitWorker", "RowLogits", "joined_sets", "logits_of_files"]
+__all__ = ["LogitPlan", "LogitWorker", "RowLogits", "logits_of_files"]
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int | None, str], None]
@@ -38,8 +38,8 @@ class RowLogits:
     """At the classifier's base prior, (n,) or (n, K)."""
     resampled: Array
     """Of fits to resampled sets (R, n) or (R, n, K); R is 0 if nobody asked."""
-    sets: Any
-    """The ids (n,) by the name of their column, a frame for several groupings, or None."""
+    sets: pd.DataFrame
+    """Their ids: no column, one, or one for each grouping."""
     beside: pd.DataFrame
     """Other columns of these rows."""
     others: UnratedRows | None
@@ -74,12 +74,15 @@ class LogitWorker:
     _clf: list[SetClassifier] = field(default_factory=list)
 
     def logits(self, part: int) -> list[RowLogits]:
-        """Return the logits of one file, batch by batch."""
+        """Return the logits of one file, if it has rows."""
         from unmix.learn.estimator import SetClassifier
 
         if not self._clf:
             self._clf.append(SetClassifier.load(self.plan.model))
-        return of_file(self._clf[0], self.plan, part)
+        rows = JoinedRows(self.plan)
+        for batch in of_file(self._clf[0], self.plan, part):
+            rows.add(batch)
+        return [rows.joined()] if rows.logits else []
 
 
 def of_file(
@@ -87,18 +90,16 @@ def of_file(
     plan: LogitPlan,
     part: int,
     progress: Callable[[int], None] = lambda rows: None,
-) -> list[RowLogits]:
-    """Return the logits of one file, batch by batch; `progress` gets the rows so far."""
-    import pandas as pd
-
+) -> Iterator[RowLogits]:
+    """Yield the logits of one file, batch by batch; `progress` gets the rows so far."""
     from unmix.data.set_columns import UnratedRows, how_to_read, sets_in
     from unmix.data.tables import scan_rows
 
     table, names = plan.tables[part], plan.set_columns
     if table.num_rows == 0:
-        return []
+        return
     types = dict.fromkeys(plan.beside, "str") | dict(clf.encoder_.dtypes)
-    found, done = [], 0
+    done = 0
     for frame in scan_rows(table, **how_to_read(list(types), names, types)):
         done += len(frame)
         others = None
@@ -110,10 +111,9 @@ def of_file(
             features = features_of(clf, frame)
             logits = clf.logits_at(features, clf.learner_.base_prior)
             resampled = clf.resampled_logits(features) if plan.resampled else logits[None][:0]
-        sets = pd.DataFrame(sets_in(frame, names)) if names else None
-        found.append(RowLogits(logits, resampled, sets, frame[list(plan.beside)], others))
+        sets = frame[list(names)]
         progress(done)
-    return found
+        yield RowLogits(logits, resampled, sets, frame[list(plan.beside)], others)
 
 
 def logits_of_files(
@@ -131,7 +131,8 @@ def logits_of_files(
     """
     sizes = [table.num_rows for table in plan.tables]
     total = None if None in sizes else sum(size or 0 for size in sizes)
-    done, found = 0, list[RowLogits]()
+    one = plan.priors is not None and len(plan.set_columns) == 1
+    done, rows = 0, JoinedRows(plan, plan.priors.index if one and plan.priors else None)
 
     def so_far(rows: int, before: int = 0) -> None:
         nonlocal done
@@ -140,43 +141,60 @@ def logits_of_files(
 
     if engine is None:
         for part in range(len(sizes)):
-            found += of_file(clf, plan, part, partial(so_far, before=done))
+            for batch in of_file(clf, plan, part, partial(so_far, before=done)):
+                rows.add(batch)
     else:
         engine.start(plan)
         each = engine.each("logits", len(sizes), done=lambda part: so_far(sizes[part] or 0, done))
-        found = [batch for batches in each for batch in batches]
-    return _joined(found, plan)
+        for batch in (batch for batches in each for batch in batches):
+            rows.add(batch)
+    if rows.others is not None:
+        rows.others.refuse_none()
+    return rows.joined()
 
 
-def _joined(found: Sequence[RowLogits], plan: LogitPlan) -> RowLogits:
-    """Put batches one after the other."""
-    import pandas as pd
+class JoinedRows:
+    """What is said of the rows of many batches, with each name of a set kept once."""
 
-    from unmix.data.set_columns import UnratedRows
+    def __init__(self, plan: LogitPlan, known: Mapping[Hashable, int] | None = None) -> None:
+        from unmix.data.set_columns import CodedColumns, UnratedRows
 
-    others = None if plan.priors is None else UnratedRows(plan.priors)
-    for batch in found:
-        if others is not None and batch.others is not None:
-            others.join(batch.others)
-    if others is not None:
-        others.refuse_none()
-    return RowLogits(
-        np.concatenate([batch.logits for batch in found]),
-        np.concatenate([batch.resampled for batch in found], axis=1),
-        joined_sets([batch.sets for batch in found if batch.sets is not None], plan.set_columns),
-        pd.concat([batch.beside for batch in found], ignore_index=True),
-        others,
-    )
+        self.plan = plan
+        self.logits: list[Array] = []
+        self.resampled: list[Array] = []
+        self.sets = CodedColumns(known)
+        self.beside = CodedColumns()
+        self.others = None if plan.priors is None else UnratedRows(plan.priors, whole=False)
+
+    def add(self, batch: RowLogits) -> None:
+        """Put a batch after the others."""
+        self.logits.append(batch.logits)
+        self.resampled.append(batch.resampled)
+        self.sets.add(batch.sets)
+        self.beside.add(batch.beside)
+        if self.others is not None and batch.others is not None:
+            self.others.join(batch.others)
+
+    def joined(self) -> RowLogits:
+        """Return all of them; the batches are gone then."""
+        return RowLogits(
+            _one_array(self.logits, 0),
+            _one_array(self.resampled, 1),
+            self.sets.joined(),
+            self.beside.joined(),
+            self.others,
+        )
 
 
-def joined_sets(parts: Sequence[pd.DataFrame], set_columns: Sequence[str]) -> Any:
-    """Return the sets of all rows: ids by the name of their column, a frame for several groupings.
-
-    None if there are none.
-    """
-    import pandas as pd
-
-    if not parts:
-        return None
-    frame = pd.concat(parts, ignore_index=True)
-    return frame if len(set_columns) > 1 else frame.iloc[:, 0].rename(set_columns[0])
+def _one_array(batches: list[Array], axis: int) -> Array:
+    """Put batches one after the other, each of which is let go: they are not there twice."""
+    shape = list(batches[0].shape)
+    shape[axis] = sum(batch.shape[axis] for batch in batches)
+    whole = np.empty(shape, batches[0].dtype)
+    place, first = np.moveaxis(whole, axis, 0), 0
+    batches.reverse()
+    while batches:
+        batch = np.moveaxis(batches.pop(), axis, 0)
+        place[first : first + len(batch)] = batch
+        first += len(batch)
+    return whole

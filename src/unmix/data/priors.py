@@ -8,7 +8,7 @@ import functools
 import unicodedata
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -198,6 +198,8 @@ class Priors:
 
     def keep(self, set_ids: Sequence[Hashable]) -> "Priors":
         """Return the priors of some of the sets, in the order of ``set_ids``."""
+        if set_ids is self.set_ids:
+            return self
         rows = [self.index[set_id] for set_id in set_ids]
         errors = None if self.standard_errors is None else self.standard_errors[rows]
         said = None if self.statement is None else self.statement.take(rows)
@@ -208,6 +210,11 @@ class Priors:
             standard_errors=errors,
             statement=said,
         )
+
+    def without_index(self) -> Self:
+        """Return these priors where the rows are found: the index of many sets is large."""
+        vars(self).pop("index", None)
+        return self
 
     def resolved(self, set_sizes: Any) -> "Priors":
         """
@@ -418,7 +425,7 @@ def _as_column(set_values: Any) -> Any:
                 f"the set ids must be one column, an id for each row; got {quoted(set_values)}."
             )
         set_values = pd.Series(list(set_values), dtype=object)
-    elif not isinstance(set_values, pd.Series):
+    elif not isinstance(set_values, pd.Series | pd.Categorical):
         set_values = np.asarray(set_values)
     if set_values.ndim != 1:
         raise InputError(

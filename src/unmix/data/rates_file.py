@@ -142,7 +142,10 @@ def read_rates(
         table = _file_columns(rates, set_column, sheet)
     else:
         table = _frame_columns(rates, set_column)
-    return _priors_of(table, options, drop_unrated=drop_unrated, least_sets=least_sets)
+    priors = _priors_of(table, options, drop_unrated=drop_unrated, least_sets=least_sets)
+    del table
+    pa.default_memory_pool().release_unused()  # the text of a million sets
+    return priors
 
 
 @dataclass(frozen=True)

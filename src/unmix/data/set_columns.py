@@ -15,8 +15,10 @@ from unmix.data.wording import have, how_many_sets, listed
 from unmix.errors import InputError
 
 __all__ = [
+    "CodedColumns",
     "UnratedRows",
     "UnratedWarning",
+    "as_taken",
     "how_to_read",
     "sets_in",
 ]
@@ -91,6 +93,54 @@ class UnratedRows:
         )
 
 
+class CodedColumns:
+    """
+    Columns of rows that come batch by batch, in which each name is kept once.
+
+    Parameters
+    ----------
+    known
+        Names that are likely to come, in order -> their number: they are kept nowhere else.
+    """
+
+    def __init__(self, known: Mapping[Hashable, int] | None = None) -> None:
+        self._known: Mapping[Hashable, int] = {} if known is None else known
+        self._columns: dict[Hashable, list[NDArray[Any]]] = {}
+        self._others: dict[Hashable, dict[Hashable, int] | None] = {}
+
+    def add(self, frame: pd.DataFrame) -> None:
+        """Take the columns of some more rows; numbers stay what they are."""
+        if not self._others:
+            numeric = pd.api.types.is_numeric_dtype
+            self._others = {n: None if numeric(column) else {} for n, column in frame.items()}
+            self._columns = {name: [] for name in frame.columns}
+        for name, others in self._others.items():
+            column = frame[name]
+            self._columns[name].append(
+                column.to_numpy() if others is None else self._coded(column, others)
+            )
+
+    def _coded(self, column: Any, others: dict[Hashable, int]) -> NDArray[np.int32]:
+        """Return the number of each name (n,), -1 for none."""
+        codes, found = pd.factorize(column)
+        names, start = found.tolist(), len(self._known)
+        numbers = [self._known.get(name, -1) for name in names]
+        for i, name in enumerate(names):
+            if numbers[i] < 0:
+                numbers[i] = start + others.setdefault(name, len(others))
+        return np.array([*numbers, -1], dtype=np.int32)[codes]
+
+    def joined(self) -> pd.DataFrame:
+        """Return the columns of all rows, names as categories."""
+        columns: dict[Hashable, Any] = {}
+        for name, parts in self._columns.items():
+            others, columns[name] = self._others[name], np.concatenate(parts)
+            if others is not None:
+                names = pd.Index([*self._known, *others], dtype=object)
+                columns[name] = pd.Categorical.from_codes(columns[name], names)
+        return pd.DataFrame(columns)
+
+
 def how_to_read(
     columns: Sequence[str], set_columns: Sequence[str], dtypes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
@@ -99,6 +149,13 @@ def how_to_read(
         return {"columns": list(columns), "set_column": set_columns[0], "dtypes": dtypes}
     names = list(dict.fromkeys([*columns, *set_columns]))
     return {"columns": names, "dtypes": {**(dtypes or {}), **dict.fromkeys(set_columns, "str")}}
+
+
+def as_taken(sets: pd.DataFrame) -> Any:
+    """Return the sets of rows as a classifier takes them: None, a column, or a frame of several."""
+    if sets.shape[1] > 1:
+        return sets
+    return sets.iloc[:, 0] if sets.shape[1] else None
 
 
 def sets_in(frame: pd.DataFrame, set_columns: Sequence[str]) -> Any:

@@ -97,7 +97,7 @@ class Cell:
                     f"{name} must be a {'whole number' if whole else 'number'}; got {value!r}"
                 )
             if not low <= value <= high:
-                raise InputError(f"{name} must lie between {low:g} and {high:g}; got {value!r}")
+                raise InputError(f"{name} must lie between {low:,} and {high:,}; got {value!r}")
 
     @property
     def network(self) -> str | None:

@@ -33,6 +33,7 @@ __all__ = ["check_cells", "run_study"]
 
 # A cell that takes its worker down this often is not run again: memory, most likely.
 MOST_DEATHS = 5
+MOST = 1024  # workers, and threads of each: more take all that the machine has
 ASK_EVERY = 0.5  # seconds between two questions to the workers of an engine
 # Not a file of the working folder that has the name of a library (-P).
 WORKER = [sys.executable, "-P", "-m", "unmix.studies.worker"]
@@ -122,8 +123,10 @@ def run_study(
     dict
         Why cells failed; empty if none did.
     """
-    if workers < 1 or threads < 1:
-        raise InputError(f"workers and threads must be at least 1; got {workers} and {threads}")
+    if not (1 <= workers <= MOST and 1 <= threads <= MOST):
+        raise InputError(
+            f"workers and threads must lie between 1 and {MOST:,}; got {workers} and {threads}"
+        )
     check_cells(cells, data_folder)
     store.add(cells, again=again)
     if store.unfinished(cells):
