@@ -266,13 +266,14 @@ def test_the_results_page_without_any_run_has_all_its_sections():
     assert images == {}
     sections = re.findall(r"^## (.*)$", page, re.MULTILINE)
     assert sections[0] == "In short"
-    assert sections[-4:] == [
+    assert sections[-5:] == [
         "The paper's recipe, 300 epochs",
         "CIFAR-10",
+        "CIFAR-10, ten classes, random sets with exact counts",
         "The recipe, judged without labels",
         "What we tried and dropped",
     ]
-    assert page.count("Not run yet.") == 8
+    assert page.count("Not run yet.") == 9
 
 
 def test_the_errors_that_ssc_noticed_are_listed_by_place_and_seed():
@@ -338,6 +339,17 @@ def test_the_results_page_has_the_runs_outside_the_studies():
     assert re.search(
         r"[Ww]ithin two of the paper's standard deviations: MNIST \([+-]\d\.\d\d\)\.", page
     )
+
+
+def test_random_sets_of_ten_classes_stand_beside_all_labels_and_what_was_published():
+    runs = [
+        {"size": 0, "method": "all labels", "epochs": 6, "last": 70.0},
+        {"size": 16, "method": "count", "epochs": 6, "last": 61.0, "chosen": 61.5, "at": 5},
+    ]
+    _, _, labels, count, *published = lines_of(build_results._bags(runs))
+    assert labels == ["ours, all labels", "6", *["70.00"] * 4]
+    assert count == ["ours, count", "6", "61.00, 61.50 @ 5", "", "", ""]
+    assert published[0] == ["LLP-MM, published", "", "94.04", "92.33", "89.12", "75.19"]
 
 
 def test_the_headline_is_blank_until_everything_in_it_was_run():

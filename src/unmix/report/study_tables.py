@@ -205,8 +205,9 @@ def notes_of(summary: Summary) -> list[str]:
     for method in _methods_of(runs):
         if method.penalty is None or not method.penalty.candidates:
             continue
+        how_long = "to the end" if method.penalty.compared == 1 else "for part of the run"
         notes.append(
-            f"{method.name} trains two candidate networks for part of the run and keeps one: the "
+            f"{method.name} trains two candidate networks {how_long} and keeps one: the "
             "epochs given are those of the network that is kept. If it was trained with the "
             "penalty, its logits are calibrated on held-out sets at the end; curves show it before "
             "that."
