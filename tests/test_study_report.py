@@ -392,7 +392,8 @@ def test_the_committed_page_is_what_the_committed_runs_give():
     page, images = build_results.render_results_page(
         build_results.read_export(build_results.EXPORT),
         build_results.read_tried(build_results.TRIED),
-        build_results.read_settled(build_results.SETTLED),
+        build_results.read_lines(build_results.SETTLED),
+        build_results.read_lines(build_results.BAGS),
     )
     rebuild = "run python docs/build_results.py"
     assert page == build_results.PAGE.read_text(encoding="utf-8"), rebuild
