@@ -25,7 +25,7 @@ from unmix.engines.local_engine import LocalEngine
 from unmix.engines.ray_engine import _OwnPath
 from unmix.errors import InputError
 from unmix.files import sha256_of
-from unmix.learn import linear_objective
+from unmix.learn import linear_objective, part_files
 from unmix.learn.encoding import TableSummary
 from unmix.learn.estimator import SetClassifier
 from unmix.learn.methods import METHODS
@@ -514,3 +514,20 @@ def test_the_page_about_engines_runs_from_top_to_bottom(
     assert [code for code, _ in played] == [0] * len(played), played
     assert played[-1][1] == "ssc linear\n"
     assert (tmp_path / "scored/manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "limit", "expected"),
+    [(64, None, 8e9), (64, "max", 8e9), (64, "32000000000", 4e9), (4, None, 2e9)],
+)
+def test_a_worker_keeps_rows_in_half_of_the_memory_of_its_processor(
+    tmp_path, monkeypatch, gigabytes, limit, expected
+):
+    container = tmp_path / "memory.max"
+    if limit is not None:
+        container.write_text(limit)
+    machine = {"SC_PHYS_PAGES": gigabytes * 10**6, "SC_PAGE_SIZE": 1000}
+    monkeypatch.setattr(part_files, "CONTAINER", container)
+    monkeypatch.setattr(part_files.os, "sysconf", machine.__getitem__)
+    monkeypatch.setattr(part_files.os, "cpu_count", lambda: 4)
+    assert part_files.memory_of_worker() == expected
