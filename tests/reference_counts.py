@@ -80,6 +80,36 @@ def ssc(z, share, pooled):
     return total
 
 
+def share_log_posterior(logits, prior, mean, covariance, ratios):
+    """Log p(rows of a set | shares) + log p(shares) at log-ratios, up to a constant.
+
+    Rows (n, K) of logits at the class prior (K,), the shares softmax(0, ratios), and the normal law
+    of the log-ratios.
+    """
+    shares = softmax([0.0, *ratios])
+    value = 0.0
+    for row in logits:
+        value += math.log(np.dot(shares, np.divide(softmax(row), prior)))
+    off = np.subtract(ratios, mean)
+    return value - off @ np.linalg.inv(np.atleast_2d(covariance)) @ off / 2
+
+
+def share_posterior_density(z, prior, mean, variance, share):
+    """p(share | rows of the set) of logits (n,) at a prior of positives, by integration."""
+    logits = [[0.0, a] for a in z]
+
+    def posterior(ratio):
+        log_value = share_log_posterior(logits, [1 - prior, prior], [mean], variance, [ratio])
+        return math.exp(log_value - top)
+
+    grid = np.linspace(mean - 8 * variance**0.5, mean + 8 * variance**0.5, 801)
+    top = max(
+        share_log_posterior(logits, [1 - prior, prior], [mean], variance, [t]) for t in grid[::20]
+    )
+    total = np.trapezoid([posterior(t) for t in grid], grid)
+    return posterior(math.log(share / (1 - share))) / total / (share * (1 - share))
+
+
 def recursion(z, count):
     """P(count positives) for larger sets: one row after the other."""
     distribution = np.ones(1)

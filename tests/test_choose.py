@@ -10,6 +10,7 @@ from scipy.stats import norm
 from test_estimator import covariate_shift, label_shift
 from test_known_sets import natural_sets
 from unmix import UnmixClassifier
+from unmix.core.share_law import share_law
 from unmix.data.sets import UnlabeledSets
 from unmix.learn import held_out_score
 from unmix.learn.estimator import NotShownWarning
@@ -43,7 +44,7 @@ def test_label_shift_is_told_from_natural_sets(seed):
         clf = chosen(x, sets, priors)
         assert clf.method_ == "set-effects"
         assert clf.gains_["set-effects"].shown
-        assert not clf.gains_["ssc"].shown
+        assert clf.gains_["ssc"].gain < clf.gains_["set-effects"].gain
 
 
 def test_nothing_is_shown_where_there_is_nothing_to_learn():
@@ -77,7 +78,8 @@ def test_the_score_is_the_log_density_written_out():
         learner = fit_learner(kept, setup)
         z = learner.logits(rows.x[index == j])
         stated = shares[[j]]
-        got = assumption.residuals(z, np.zeros(150, int), stated, learner.base_prior)
+        law = share_law(np.delete(shares, j))
+        got = assumption.residuals(z, np.zeros(150, int), stated, learner.base_prior, law)
         ours.append(got)
         others = np.delete(np.log(shares / (1 - shares)), j)
         residuals.append(np.log(shares[j] / (1 - shares[j])) - others.mean())
@@ -115,7 +117,11 @@ def test_many_sets_are_thinned_by_whole_sets_first():
     assert found.gain.shown
     few = score_on_sets({"linear": sets}, [Setup("linear", "ssc", l2=1e-3)], max_rows=100)
     assert ENOUGH_SETS * 30 > 100  # and then rows inside the sets
-    assert few[0].gain.error > found.gain.error
+    assert (found.shares.rows == 30).all()
+    assert len(found.shares.rows) == pytest.approx(10_000 / 30, abs=1)
+    # What is left of small sets is judged together.
+    assert few[0].shares.rows.sum() < 110
+    assert len(few[0].shares.rows) == 5
 
 
 def test_a_gain_without_a_spread_is_not_shown():
@@ -162,7 +168,7 @@ def test_trees_are_not_tried_where_a_line_shows_that_the_assumption_fails(monkey
 
     monkeypatch.setattr(held_out_score, "fit_learner", noted)
     clf = UnmixClassifier(priors, random_state=0).fit(x, sets)
-    assert clf.gains_["ssc"].z < -1
+    assert clf.gains_["ssc"].gain < clf.gains_["set-effects"].gain
     assert ("linear", "ssc") in tried
     assert ("boosting", "ssc") not in tried
     assert clf.method_ == "set-effects"

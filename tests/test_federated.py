@@ -142,7 +142,9 @@ def test_held_out_sets_choose_as_in_one_place():
     assert fit.classifier.learner_.setup.l2 == central.learner_.setup.l2
     assert fit.classifier.gains_.keys() == central.gains_.keys()
     for name, gain in central.gains_.items():
-        assert fit.classifier.gains_[name].z == pytest.approx(gain.z, abs=1e-3)
+        # A party is not told the shares of the others' sets, and goes by their average alone.
+        far = {"abs": 1e-3} if name == "set-effects" else {"rel": 0.1}
+        assert fit.classifier.gains_[name].z == pytest.approx(gain.z, **far)
 
 
 class Watched(PartiesHere):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy.integrate import trapezoid
+from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
 import reference_counts as literal
@@ -14,9 +15,9 @@ from unmix.core.share_density import (
     join_residuals,
     label_shift_residuals,
     log_density,
-    log_ratios,
     set_effect_residuals,
 )
+from unmix.core.share_law import ShareLaw, share_law
 from unmix.errors import InputError
 
 
@@ -40,22 +41,40 @@ def logit(p):
     return math.log(p / (1 - p))
 
 
+WIDE = ShareLaw(np.array([0.2]), np.array([[1.5]]))
+
+
 def test_label_shift_is_the_pages_line():
     z, index, shares = label_shift_sets(np.random.default_rng(0), 5, 80)
     shares[0] = 0.0
-    density, tau = log_density(label_shift_residuals(z, index, shares, 0.5, 3.0), 0.2)
+    density, tau = log_density(label_shift_residuals(z, index, shares, 0.4, WIDE, 3.0), 0.2)
     assert tau == 0.2
     for j in range(5):
-        mine, share = z[index == j], max(shares[j], 0.5 / 80)
-        grid = np.linspace(0.001, 0.999, 9_981)
-        likelihood = [-literal.ssc(mine, s, 0.5) for s in grid[:: 10 if j else 1]]
-        best = grid[:: 10 if j else 1][np.argmax(likelihood)]
-        q = np.array([literal.sigmoid(a + logit(best)) for a in mine])
-        error = 1 / (80 * best * (1 - best) - np.sum(q * (1 - q)))
-        known = 80 * share * (1 - share)
-        total = 0.2**2 + error + 1 / known + 3.0 / known**2
-        expected = math.log(literal.normal(logit(share) - logit(best), total))
-        assert density[j] == pytest.approx(expected - math.log(share * (1 - share)), abs=0.02)
+        both = [[0.0, a] for a in z[index == j]]
+
+        def posterior(ratio, both=both):
+            return literal.share_log_posterior(both, [0.6, 0.4], [0.2], 1.5, [ratio])
+
+        found = minimize_scalar(lambda t: -posterior(t), bounds=(-8, 8), method="bounded")
+        step = 1e-3
+        bend = posterior(found.x + step) + posterior(found.x - step) - 2 * posterior(found.x)
+        share = max(shares[j], 0.5 / 80)
+        total = 0.2**2 - step**2 / bend + 3.0 / (80 * share * (1 - share)) ** 2
+        expected = math.log(literal.normal(logit(share) - found.x, total) / (share * (1 - share)))
+        assert density[j] == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("rows", [5, 20, 100])
+def test_label_shift_is_nearly_the_density_by_integration(rows):
+    z, index, shares = label_shift_sets(np.random.default_rng(rows), 12, rows)
+    stated = np.clip(shares, 0.1, 0.9)
+    density, _ = log_density(label_shift_residuals(z, index, stated, 0.5, WIDE), 0.0)
+    exact = [
+        math.log(literal.share_posterior_density(z[index == j], 0.5, 0.2, 1.5, stated[j]))
+        for j in range(12)
+    ]
+    assert density == pytest.approx(exact, abs=0.35)
+    assert density.mean() == pytest.approx(np.mean(exact), abs=0.05)
 
 
 def test_set_effects_are_the_pages_line():
@@ -114,8 +133,8 @@ def test_two_classes_are_the_vectors_of_k_classes(tau):
     both, vectors = np.stack([0 * z, z], axis=1), np.stack([1 - shares, shares], axis=1)
     rows = np.full(12, 60)
     pairs = [
-        (label_shift_residuals(z, index, shares, 0.5),
-         label_shift_residuals(both, index, vectors, [0.5, 0.5])),
+        (label_shift_residuals(z, index, shares, 0.5, WIDE),
+         label_shift_residuals(both, index, vectors, [0.5, 0.5], WIDE)),
         (set_effect_residuals(z, index, shares), set_effect_residuals(both, index, vectors)),
         (baseline_residuals(shares, rows, 0.1), baseline_residuals(vectors, rows, [0.1])),
     ]  # fmt: skip
@@ -142,10 +161,10 @@ def test_each_assumption_predicts_its_own_sets_best():
     for make in (label_shift_sets, lambda *a: covariate_shift_sets(*a, 0.3)):
         z, index, shares = make(rng, 60, 150)
         rows = np.full(60, 150)
-        mean = log_ratios(inside_shares(shares, rows)).mean(axis=0)
-        shift, _ = log_density(label_shift_residuals(z, index, shares, 0.5))
+        law = share_law(inside_shares(shares, rows))
+        shift, _ = log_density(label_shift_residuals(z, index, shares, 0.5, law))
         effects, _ = log_density(set_effect_residuals(z, index, shares))
-        base, _ = log_density(baseline_residuals(shares, rows, mean))
+        base, _ = log_density(baseline_residuals(shares, rows, law.mean))
         own, other = (shift, effects) if make is label_shift_sets else (effects, shift)
         for rival in (other, base):
             gain = own - rival
@@ -157,7 +176,7 @@ def test_sets_without_rows_have_no_density_and_leave_tau_alone():
     more = np.append(shares, 0.5)
     for residuals in (
         set_effect_residuals(z, index, more),
-        label_shift_residuals(z, index, more, 0.5),
+        label_shift_residuals(z, index, more, 0.5, WIDE),
     ):
         density, _ = log_density(residuals)
         assert np.isnan(density).tolist() == [False] * 10 + [True]
@@ -169,4 +188,4 @@ def test_sets_without_rows_have_no_density_and_leave_tau_alone():
 
 def test_shares_must_go_with_the_logits():
     with pytest.raises(InputError, match="shares must go with the logits"):
-        label_shift_residuals([0.0, 1.0], [0, 0], [[0.5, 0.5]], 0.5)
+        label_shift_residuals([0.0, 1.0], [0, 0], [[0.5, 0.5]], 0.5, WIDE)

@@ -39,6 +39,7 @@ from unmix.core.share_draws import (
     known_set_logits,
     set_effect_draws,
 )
+from unmix.core.share_law import ShareLaw
 from unmix.core.shares import share_by_likelihood, share_by_mean, share_interval
 from unmix.core.sums_by_set import set_rows, set_sums
 from unmix.core.transition import Transition
@@ -87,8 +88,8 @@ IntervalRule = Callable[[FloatArray, IntArray, int, FloatArray, float], tuple[Fl
 KnownSetRule = Callable[..., FloatArray]
 
 
-# (logits, set_index, shares of the sets, prior of the logits (K,), variances of the stated counts)
-# -> residuals of the shares
+# (logits, set_index, shares of the sets, prior of the logits (K,), law of the shares of the sets of
+# training, variances of the stated counts) -> residuals of the shares
 ResidualRule = Callable[..., ShareResiduals]
 
 
@@ -335,9 +336,10 @@ def _by_set_effect(
     set_index: IntArray,
     shares: FloatArray,
     prior: FloatArray,
+    law: ShareLaw,
     variances: npt.ArrayLike = 0.0,
 ) -> ShareResiduals:
-    """Return the offsets that the stated shares speak for, whatever the prior."""
+    """Return the offsets that the stated shares speak for, whatever the prior and the law."""
     return set_effect_residuals(logits, set_index, shares, variances)
 
 
@@ -346,11 +348,12 @@ def _by_class_prior(
     set_index: IntArray,
     shares: FloatArray,
     prior: FloatArray,
+    law: ShareLaw,
     variances: npt.ArrayLike = 0.0,
 ) -> ShareResiduals:
-    """Return stated shares against those of maximum likelihood."""
+    """Return stated shares against those that their rows and the law say."""
     target = prior[1] if logits.ndim == 1 else prior
-    return label_shift_residuals(logits, set_index, shares, target, variances)
+    return label_shift_residuals(logits, set_index, shares, target, law, variances)
 
 
 LABEL_SHIFT = Assumption(

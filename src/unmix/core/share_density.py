@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.core.set_effects import fit_tau, independent, inside_shares, total_variances
-from unmix.core.shares import check_rows, share_by_likelihood
+from unmix.core.share_law import ShareLaw, log_ratios, multinomial_spread, shares_by_law
+from unmix.core.shares import check_rows
 from unmix.core.stated_counts import class_covariances
-from unmix.core.sums_by_set import class_spread, log_sums
 from unmix.errors import InputError
 
 __all__ = [
@@ -24,13 +24,10 @@ __all__ = [
     "join_residuals",
     "label_shift_residuals",
     "log_density",
-    "log_ratios",
     "set_effect_residuals",
 ]
 
 FloatArray = npt.NDArray[np.float64]
-
-LEAST_INFORMATION = 1e-3  # rows: a flat likelihood gives a wide error, not an infinite one
 
 
 class ShareResiduals(NamedTuple):
@@ -111,16 +108,16 @@ def label_shift_residuals(
     set_index: npt.ArrayLike,
     shares: npt.ArrayLike,
     target_prior: npt.ArrayLike,
+    law: ShareLaw,
     variances: npt.ArrayLike = 0.0,
 ) -> ShareResiduals:
-    """Give residuals under label shift: stated share against that of maximum likelihood.
+    """Give residuals under label shift: stated share against what its rows and other sets say.
 
-    Formula (two classes; se^2 = 1 / (n s (1 - s) - sum_i q_i (1 - q_i)) at the estimate s)::
+    Formula (two classes; s and its error e by `unmix.core.share_law.shares_by_law`)::
 
-        N(logit pi - logit s; 0, tau^2 + se^2 + 1 / (n pi (1 - pi))) / (pi (1 - pi))
+        N(logit pi - logit s; 0, tau^2 + e^2) / (pi (1 - pi))
 
-    A count with variance s_j^2 adds s_j^2 / (n pi (1 - pi))^2. Estimates of 0 and 1 are moved in
-    by half a row as stated shares are.
+    A count with variance s_j^2 adds s_j^2 / (n pi (1 - pi))^2.
 
     Parameters
     ----------
@@ -129,6 +126,8 @@ def label_shift_residuals(
     set_index : (n,)
     shares : (m,) or (m, K)
     target_prior : float or (K,)
+    law : ShareLaw
+        Of the shares of the sets of training.
     variances : float, (m,) or (m, K)
         Of the stated counts.
     """
@@ -136,17 +135,13 @@ def label_shift_residuals(
     z, index = check_rows(logits, set_index, len(stated))
     _check_shares(stated, z.ndim)
     rows = np.bincount(index, minlength=len(stated))
-    found, _ = share_by_likelihood(z, index, len(stated), target_prior)
-    found = _both(inside_shares(np.nan_to_num(found, nan=0.5), rows))
     prior = np.asarray(target_prior, dtype=np.float64)
     kappa = np.stack([1 - prior, prior]) if z.ndim == 1 else prior
     both = z if z.ndim == 2 else np.stack([np.zeros_like(z), z], axis=1)
-    _, q = log_sums(both + np.log(found / kappa)[index])
-    information = _multinomial(found, rows) - class_spread(q, index, len(stated))[:, 1:, 1:]
+    found, errors = shares_by_law(both, index, len(stated), kappa, law)
     inside = _both(inside_shares(stated, rows))
-    errors = _sampling_variance(inside, rows, variances) + _inverse(information)
-    residual = log_ratios(inside) - log_ratios(found)
-    return _turned(residual, errors, np.log(inside).sum(axis=1), rows)
+    errors = errors + _noise_variance(inside, rows, variances)
+    return _turned(log_ratios(inside) - found, errors, np.log(inside).sum(axis=1), rows)
 
 
 def baseline_residuals(
@@ -173,14 +168,8 @@ def baseline_residuals(
     inside = _both(inside_shares(shares, rows))
     n = np.asarray(rows)
     residual = log_ratios(inside) - np.asarray(mean_log_ratios, dtype=np.float64)
-    errors = _sampling_variance(inside, n, variances)
+    errors = _sampling_variance(inside, n) + _noise_variance(inside, n, variances)
     return _turned(residual, errors, np.log(inside).sum(axis=1), n)
-
-
-def log_ratios(shares: npt.ArrayLike) -> FloatArray:
-    """Return log share_k / share_0 for every class but class 0: (m,) or (m, K) -> (m, K - 1)."""
-    both = _both(np.asarray(shares, dtype=np.float64))
-    return np.asarray(np.log(both[:, 1:]) - np.log(both[:, :1]))
 
 
 def _check_shares(shares: FloatArray, ndim: int) -> None:
@@ -194,31 +183,22 @@ def _both(shares: FloatArray) -> FloatArray:
     return shares if shares.ndim == 2 else np.stack([1 - shares, shares], axis=1)
 
 
-def _multinomial(shares: FloatArray, rows: npt.NDArray[np.int64]) -> FloatArray:
-    """Return n (diag(s) - s s') of every class but class 0 (m, K - 1, K - 1)."""
-    free = shares[:, 1:]
-    spread = free[:, :, None] * np.eye(free.shape[1]) - free[:, :, None] * free[:, None, :]
-    return np.asarray(np.maximum(rows, 1)[:, None, None] * spread)
+def _sampling_variance(shares: FloatArray, rows: npt.NDArray[np.int64]) -> FloatArray:
+    """Return the covariance of log-ratios of shares of these rows."""
+    return np.asarray(np.linalg.inv(multinomial_spread(shares, np.maximum(rows, 1))))
 
 
-def _inverse(information: FloatArray) -> FloatArray:
-    """Invert information matrices, flat or rounded below 0 as they may be (m, k, k)."""
-    values, vectors = np.linalg.eigh(information)
-    kept = np.maximum(values, LEAST_INFORMATION)[:, None, :]
-    return np.asarray((vectors / kept) @ np.swapaxes(vectors, 1, 2))
-
-
-def _sampling_variance(
+def _noise_variance(
     shares: FloatArray, rows: npt.NDArray[np.int64], variances: npt.ArrayLike
 ) -> FloatArray:
-    """Return the covariance of log-ratios of stated shares: of their rows and of their noise."""
-    inverse = np.linalg.inv(_multinomial(shares, rows))
+    """Return what the noise of stated counts adds to the covariance of log-ratios."""
+    inverse = _sampling_variance(shares, rows)
     noise = np.asarray(variances, dtype=np.float64)
     if shares.shape[1] == 2 and noise.ndim < 2:
         matrix = np.broadcast_to(noise, len(shares))[:, None, None]
     else:
         matrix = class_covariances(np.broadcast_to(noise, shares.shape))[:, 1:, 1:]
-    return np.asarray(inverse + inverse @ matrix @ inverse)
+    return np.asarray(inverse @ matrix @ inverse)
 
 
 def _log_det(matrices: FloatArray) -> FloatArray:

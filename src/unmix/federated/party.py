@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from unmix.core.class_shares import ClassShares
+from unmix.core.share_law import share_law
 from unmix.core.share_precision import SharePrecision
 from unmix.core.sums_by_set import set_rows
 from unmix.data.priors import Priors
@@ -261,6 +262,8 @@ class Party:
         rows = self._rows_for("kept", chosen)
         logits = self._logits(rows.x, asked)
         method, base = method_named(asked.text["method"]), asked.arrays["base"]
+        # The shares of the others' sets are not told here: all there is to go by is their average.
+        law = share_law(base[None])
         index, m = rows.set_index, len(chosen)
         priors = rows.set_priors
         stated = priors.matrix[:, 1] if logits.ndim == 1 else priors.matrix
@@ -273,7 +276,7 @@ class Party:
             "errors": np.nan_to_num(errors, nan=1.0, posinf=1.0),
         }
         for i, rule in enumerate(method.residual_rules):
-            of_rule = rule(logits, index, stated, base, variances)
+            of_rule = rule(logits, index, stated, base, law, variances)
             told |= {f"{name}{i}": array for name, array in of_rule._asdict().items()}
         return asked.reply(**told)
 

@@ -137,7 +137,7 @@ def choose_setup(
 
 def choice_of(found: Sequence[Scored]) -> tuple[Setup, HeldOutSets]:
     """Return which of the setups that were scored is to be fitted, and what their scores show."""
-    best = _simplest(found, max(found, key=lambda entry: entry.gain.gain))
+    best = _in_doubt(found, max(found, key=lambda entry: entry.gain.gain))
     if best.gain.gain <= 0:
         best = _cautious(found, best)
     # Of each method its best model; the baseline is the same for all.
@@ -152,18 +152,22 @@ def choice_of(found: Sequence[Scored]) -> tuple[Setup, HeldOutSets]:
     return best.setup, HeldOutSets(errors, gains, best.shares, best.effect > SEEN)
 
 
-def _simplest(found: Sequence[Scored], best: Scored) -> Scored:
-    """Return a method of sets that differ by chance, if they do and it is as good as the best.
+def _in_doubt(found: Sequence[Scored], best: Scored) -> Scored:
+    """Return what the features of the sets speak for, of all that is as good as the best.
 
-    As good: within one standard error of its gain. Set effects would then learn the same from an
-    approximation.
+    As good: within one standard error of its gain. Where features differ between sets by no more
+    than rows and classes, it is a method that assumes label shift, and else one that does not; of
+    several such methods one of sets that differ by chance, if they do.
     """
     least = best.gain.gain - best.gain.error
-    for entry in found:
-        without_effects = METHODS[entry.setup.method].assumption.set_posterior
-        if entry.by_chance and without_effects and entry.gain.gain >= least:
-            return entry
-    return best
+    spoken_for = [
+        entry
+        for entry in found
+        if entry.gain.gain >= least
+        and METHODS[entry.setup.method].assumption.set_posterior == entry.alike
+    ]
+    by_chance = [entry for entry in spoken_for if entry.alike and entry.by_chance]
+    return max(by_chance or spoken_for or [best], key=lambda entry: entry.gain.gain)
 
 
 def _cautious(found: Sequence[Scored], best: Scored) -> Scored:

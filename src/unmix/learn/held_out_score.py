@@ -56,6 +56,8 @@ class Scored:
     """Root of the mean squared error of the predicted share, over sets by their rows."""
     by_chance: bool
     """Whether it was scored as one of sets that differ by chance alone, and they do."""
+    alike: bool
+    """Whether features of the sets differ by no more than their rows and classes do."""
     effect: float
     """Log-likelihood that an effect of each set adds."""
     l2_free: bool
@@ -164,7 +166,7 @@ def score_hidden_sets(
     for i in sorted(range(len(setups)), key=lambda i: _cost(setups[i])):
         setup, view = setups[i], views[setups[i].model_name]
         told.begin(setup)
-        if _is_hopeless(setup, list(scored.values())):
+        if _is_hopeless(setup, list(scored.values()), chance=chance):
             continue
         path = _strengths(setup, view)
         try:
@@ -180,6 +182,7 @@ def score_hidden_sets(
             gain,
             tried[k].share_error,
             tried[k].by_chance,
+            chance,
             tried[k].effect,
             l2_free=setup.l2 is None,
             baseline_error=baseline_error,
@@ -193,15 +196,23 @@ def _cost(setup: Setup) -> tuple[bool, bool]:
     return model_row(setup.model).strength is None, METHODS[setup.method].random_sets
 
 
-def _is_hopeless(setup: Setup, scored: Sequence[Scored]) -> bool:
+def _is_hopeless(setup: Setup, scored: Sequence[Scored], *, chance: bool) -> bool:
     """Say whether cheaper candidates have settled that this one need not be tried.
 
     Trees are not, by a method whose line predicts held-out sets worse than guessing by more than a
-    standard error: it is then the assumption that fails. Counts are not where label shift fails in
-    this way and sets clearly have effects of their own, for they want one or the other.
+    standard error: it is then the assumption that fails. Under label shift guessing is worse than
+    another line, if the features of the sets differ by more than their classes. Counts are not
+    where label shift fails in this way and sets clearly have effects of their own, for they want
+    one or the other.
     """
     method = METHODS[setup.method]
-    failed = {entry.setup.method for entry in scored if entry.gain.z < HOPELESS}
+    best = max((entry.gain.gain for entry in scored), default=0.0)
+    failed = set()
+    for entry in scored:
+        strange = METHODS[entry.setup.method].assumption.set_posterior and not chance
+        least = best if strange else 0.0
+        if entry.gain.gain - least < HOPELESS * entry.gain.error:
+            failed.add(entry.setup.method)
     if setup.method in failed:
         return True
     effects = any(
@@ -417,7 +428,11 @@ class _Fold(HiddenSets):
         stated = self.truth[:, 1] if logits.ndim == 1 else self.truth
         rules = method.residual_rules
         known = self.variances
-        return shares, errors, [rule(logits, self.index, stated, base, known) for rule in rules]
+        return (
+            shares,
+            errors,
+            [rule(logits, self.index, stated, base, self.law, known) for rule in rules],
+        )
 
 
 def _strengths(setup: Setup, view: UnlabeledSets) -> list[Setup]:

@@ -18,7 +18,8 @@ from scipy.special import expit, logit, ndtr, stdtrit
 
 from unmix.core.class_shares import ClassShares, as_stated
 from unmix.core.set_effects import inside_shares
-from unmix.core.share_density import ShareResiduals, baseline_residuals, log_ratios
+from unmix.core.share_density import ShareResiduals, baseline_residuals
+from unmix.core.share_law import share_law
 from unmix.core.within_sets import explained_share
 from unmix.learn.models import Learner, Setup
 from unmix.learn.saved_state import numbers
@@ -64,6 +65,8 @@ class HiddenSets(ABC):
         Of their stated counts, by errors of the shares.
     pooled : array, shape (K,)
         Share of each class in the sets that are not hidden.
+    law : ShareLaw
+        Of the shares of these sets.
     """
 
     def __init__(
@@ -85,6 +88,7 @@ class HiddenSets(ABC):
         seen = sizes * (alike & ~np.isin(np.arange(len(sizes)), hidden))
         self.pooled = set_priors.pooled(seen)
         self.seen = inside_shares(matrix[seen > 0], seen[seen > 0])
+        self.law = share_law(self.seen)
 
     @abstractmethod
     def fitted(
@@ -106,8 +110,7 @@ class HiddenSets(ABC):
 
     def baseline(self) -> ShareResiduals:
         """Return the residuals of the answer that knows no rows."""
-        mean = log_ratios(self.seen).mean(axis=0)
-        return baseline_residuals(self.truth, self.rows, mean, self.variances)
+        return baseline_residuals(self.truth, self.rows, self.law.mean, self.variances)
 
     def square_error(self, shares: Array) -> float:
         """Return the squared error of predicted shares, summed over rows."""
