@@ -124,7 +124,7 @@ class UnlabeledSets:
         """The same for rows that are judged, among which a set may be missing."""
         return Transition(self.set_priors, self.set_sizes, self.target_prior, scoring=True)
 
-    def rows(self, chosen: Array) -> UnlabeledSets:
+    def rows(self, chosen: Array | slice) -> UnlabeledSets:
         """Return the chosen rows (indices or mask) as sets with the same priors and ids."""
         source = None if self.source is None else self.source[chosen]
         return replace(self, x=self.x[chosen], set_index=self.set_index[chosen], source=source)

@@ -561,7 +561,6 @@ ROWS = {
         view="native",
         weights_name="trees.txt",
         in_memory=True,
-        in_auto=True,
         in_parts=_refuse_parts,
         unit="",
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from unmix.learn.held_out_score import SEEN, Scored, score_on_sets, thinned
 from unmix.learn.hidden_sets import Gain, HeldOutShares
 from unmix.learn.methods import METHODS, method_named
 from unmix.learn.models import (
+    AUTO_MODELS,
     MODELS,
     Setup,
     Spread,
@@ -24,7 +26,7 @@ from unmix.learn.models import (
     refuse_method,
     tasks_here,
 )
-from unmix.learn.training_rows import TrainingRows
+from unmix.learn.training_rows import RowsOfModel, TrainingRows
 from unmix.progress import Progress
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ def choose_setup(
         # Of several methods the first is then taken: the paper's.
         first = [s for s in setups if s.method == wanted[0]]
         return _by_rows(rows, first, seed, progress), HeldOutSets()
-    views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
+    views = _views(rows, setups)
     categories = rows.encoder.categorical
     found = score_on_sets(
         views,
@@ -203,11 +205,22 @@ def _auto_models(rows: TrainingRows, method: str) -> list[str]:
     if rows.images:
         grey = len(rows.x.shape) == 3
         return [IMAGE_MODELS["grey" if grey else "colour"]]
-    able = [name for name in MODELS if model_row(name).refuse(METHODS[method]) is None]
-    tried = [name for name in able if model_row(name).in_auto] or able[:1]
     # With few rows trees have nothing to gain over a line; set effects are learned by a line.
     few = len(rows.x) < LEAST_ROWS_FOR_TREES or not METHODS[method].assumption.set_posterior
-    return tried[:1] if few else tried
+    tried = _able(AUTO_MODELS, method)
+    return list(islice(tried, 1) if few else tried) or list(islice(_able(MODELS, method), 1))
+
+
+def _able(models: Iterable[str], method: str) -> Iterator[str]:
+    """Yield the models that can learn by a method; none is imported before it is its turn."""
+    return (name for name in models if model_row(name).refuse(METHODS[method]) is None)
+
+
+def _views(rows: TrainingRows, setups: Sequence[Setup]) -> dict[str, UnlabeledSets | RowsOfModel]:
+    """Return the rows as each model takes them; all at once only for the first, the cheapest."""
+    first, *others = {setup.model_name: model_row(setup.model) for setup in setups}.items()
+    later = {name: rows.view(row) for name, row in others}
+    return {first[0]: rows.in_memory(first[1])} | later
 
 
 def _by_rows(
@@ -216,7 +229,7 @@ def _by_rows(
     """Return the setup that predicts the set of held-out rows best, where no set can be hidden."""
     if len(setups) < 2:
         return setups[0]
-    views = {setup.model_name: rows.in_memory(model_row(setup.model)) for setup in setups}
+    views = _views(rows, setups)
     categories = rows.encoder.categorical
     how: dict[str, Any] = {"seed": seed, "progress": progress, "spread": rows.spread}
     name = _best_model(views, setups, categorical=categories, **how)
@@ -245,7 +258,7 @@ class _RowLoss:
 
 
 def _best_model(
-    views: Mapping[str, UnlabeledSets],
+    views: Mapping[str, UnlabeledSets | RowsOfModel],
     setups: Sequence[Setup],
     *,
     categorical: Sequence[int] = (),
@@ -256,15 +269,15 @@ def _best_model(
 ) -> str:
     """Return the model with the least set log-loss on rows hidden from it (label shift)."""
     rng = np.random.default_rng([seed, 6])
-    views = thinned(views, setups, max_rows, rng)
-    out = held_out_rows(views[setups[0].model_name].set_index, 0.25, rng)
+    few = thinned(views, setups, max_rows, rng)
+    out = held_out_rows(few[setups[0].model_name].set_index, 0.25, rng)
 
     def told(number: int) -> None:
         if progress:
             setup = setups[number]
             progress(number, len(setups), f"{setup.model_name}, {setup.method}")
 
-    task = _RowLoss(views, setups, tuple(categorical), out)
+    task = _RowLoss(few, setups, tuple(categorical), out)
     losses = (spread or tasks_here)(task, len(setups), told)
     return setups[int(np.argmin(losses))].model_name
 

@@ -20,6 +20,7 @@ from unmix.errors import IdentifiabilityError
 from unmix.learn.hidden_sets import Gain, HeldOutShares, HiddenSets, gain_of, set_folds, z_of
 from unmix.learn.methods import METHODS
 from unmix.learn.models import Learner, Setup, Spread, fit_learner, model_row, tasks_here
+from unmix.learn.training_rows import RowsOfModel
 from unmix.progress import Progress
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
-Views = Mapping[str, UnlabeledSets]
+Views = Mapping[str, UnlabeledSets | RowsOfModel]
 LEAST_SETS = 4  # fewer leave too little to learn from when one is hidden
 LEAST_TRIED = 4  # strengths, before a path may end
 CLEARLY_WORSE = -2.0  # z of the difference to the best, at which it may end before that
@@ -91,8 +92,8 @@ def score_on_sets(
 
     Parameters
     ----------
-    views : mapping from a model name to UnlabeledSets
-        The same rows, as each model takes them.
+    views : mapping from a model name to UnlabeledSets or RowsOfModel
+        The same rows, as each model takes them; for the model of the first setup UnlabeledSets.
     setups : sequence of Setup
     categorical : sequence of int
         Categorical columns of views for models that know categories.
@@ -111,8 +112,8 @@ def score_on_sets(
         Of the setups that were tried, in their order; empty if there are too few sets to hide any.
     """
     rng = np.random.default_rng([seed, 5])
-    views = thinned(views, setups, max_rows, rng)
-    first = views[setups[0].model_name]
+    few = thinned(views, setups, max_rows, rng)
+    first = few[setups[0].model_name]
     present = first.set_sizes.nonzero()[0]
     if len(present) < LEAST_SETS:
         return []
@@ -120,7 +121,7 @@ def score_on_sets(
     hidden_sets = [_Fold(first, hidden) for hidden in divided]
     return score_hidden_sets(
         hidden_sets,
-        views,
+        few,
         setups,
         categorical=categorical,
         chance=_put_together_by_chance(first),
@@ -469,27 +470,35 @@ def thinned(
 
     Whole sets first, down to `ENOUGH_SETS` of them; then inside each set.
     """
-    needed = {setup.model_name: views[setup.model_name] for setup in setups}
-    first = needed[setups[0].model_name]
+    first = views[setups[0].model_name]
+    assert isinstance(first, UnlabeledSets)
+    known = None
     if first.known is not None and len(first.known) > max_rows:
-        some = rng.permutation(len(first.known))[:max_rows]
-        needed = {
-            k: replace(of, known=of.known and of.known.take(some)) for k, of in needed.items()
-        }
-        first = needed[setups[0].model_name]
+        known = rng.permutation(len(first.known))[:max_rows]
     if len(first.row_shape) == 1:  # of a table
         max_rows = min(max_rows, MOST_NUMBERS // first.row_shape[0])
-    if len(first) <= max_rows:
+    chosen = _few_rows(first, max_rows, rng)
+    needed = {setup.model_name: views[setup.model_name].rows(chosen) for setup in setups}
+    if known is None:
         return needed
-    present = np.flatnonzero(first.set_sizes)
-    wanted = max(ENOUGH_SETS, round(len(present) * max_rows / len(first)))
+    return {
+        name: replace(view, known=view.known and view.known.take(known))
+        for name, view in needed.items()
+    }
+
+
+def _few_rows(sets: UnlabeledSets, max_rows: int, rng: np.random.Generator) -> Array | slice:
+    """Return which rows to score by."""
+    if len(sets) <= max_rows:
+        return slice(None)
+    present = np.flatnonzero(sets.set_sizes)
+    wanted = max(ENOUGH_SETS, round(len(present) * max_rows / len(sets)))
     # Without some sets of one grouping, those of another would miss a part of their rows.
-    if wanted < len(present) and first.set_priors.grouping is None:
-        sets = rng.permutation(present)[:wanted]
-        chosen = np.flatnonzero(np.isin(first.set_index, sets))
+    if wanted < len(present) and sets.set_priors.grouping is None:
+        chosen = np.flatnonzero(np.isin(sets.set_index, rng.permutation(present)[:wanted]))
     else:
-        chosen = np.arange(len(first))
+        chosen = np.arange(len(sets))
     if len(chosen) > max_rows:
-        inside = held_out_rows(first.set_index[chosen], max_rows / len(chosen), rng)
+        inside = held_out_rows(sets.set_index[chosen], max_rows / len(chosen), rng)
         chosen = chosen[inside]
-    return {name: view.rows(chosen) for name, view in needed.items()}
+    return chosen

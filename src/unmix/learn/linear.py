@@ -233,7 +233,6 @@ ROWS = {
         _load,
         _refuse,
         whole_sets_in_memory=True,
-        in_auto=True,
         in_parts=_refuse_parts,
         strength=_strength,
         cheap=True,

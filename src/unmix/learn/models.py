@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 __all__ = [
+    "AUTO_MODELS",
     "MODELS",
     "Fit",
     "Form",
@@ -67,6 +68,8 @@ MODELS = {
     "mlp": "unmix.learn.network_models",
     "resnet32": "unmix.learn.network_models",
 }
+# What 'auto' tries for tables. Here, and not in their rows: no other model is then imported.
+AUTO_MODELS = ("linear", "boosting")
 MODULE = "module"  # a torch module of the user's own
 
 
@@ -113,8 +116,6 @@ class Model:
     """Whether rows may be those of a table."""
     images: bool = False
     """Whether rows may be images."""
-    in_auto: bool = False
-    """Whether model 'auto' tries it."""
     strength: Callable[[UnlabeledSets, Setup], float] | None = None
     """Chooses the strength of its penalty by held-out rows; None if it has no penalty."""
     cheap: bool = False

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ImageEncoder",
     "JudgedRows",
+    "RowsOfModel",
     "TrainingRows",
     "as_rows",
     "check_lengths",
@@ -287,6 +288,20 @@ class TrainingRows:
             self._views[model.view] = self._with_known_rows(sets)
         return self._views[model.view]
 
+    def view(self, model: Model) -> RowsOfModel:
+        """Return the rows in memory as a model takes them, encoded when some are asked for."""
+        return RowsOfModel(self, model)
+
+    def some_in_memory(self, model: Model, chosen: Array | slice) -> UnlabeledSets:
+        """Return some rows of `in_memory`; no others are encoded if nobody asked for all yet."""
+        if self.labels is not None or isinstance(chosen, slice) or model.view in self._views:
+            return self.in_memory(model).rows(chosen)
+        some = self.x if self.images else self.x.iloc
+        x = np.asarray(getattr(self.encoder, model.view)(some[chosen]))
+        shares, ids = self.priors.set_priors, self.priors.set_ids
+        source = same_images(x) if self.images else None
+        return UnlabeledSets(x, self.set_index[chosen], shares, self.target, ids, source)
+
     def encoded(self, model: Model) -> Array:
         """Return all rows of `x` as a model takes them."""
         if self.labels is None and model.view in self._views:
@@ -323,6 +338,18 @@ class TrainingRows:
             return self.in_memory(model)
         self._views.clear()  # from here on memory is for the rows on disk
         return replace(self.on_disk, set_priors=self.priors.set_priors, target_prior=self.target)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOfModel:
+    """Rows of training as a model takes them: those that are asked for."""
+
+    training: TrainingRows
+    model: Model
+
+    def rows(self, chosen: Array | slice) -> UnlabeledSets:
+        """Return the chosen rows (indices or mask)."""
+        return self.training.some_in_memory(self.model, chosen)
 
 
 def as_rows(X: Any, validated: Callable[..., Any]) -> Any:
