@@ -34,7 +34,6 @@ Resamples = list[tuple[UnlabeledSets, Array]]
 LEAST_SETS = 6  # of fewer, most draws are alike
 MOST_ROWS = 20_000  # for each draw; of a larger table each set lends some of its rows
 LEAST_ROWS = 20  # of a set that is thinned; below it whole sets are left out
-DRAWS_OF_TASK = 5  # that one worker fits at once
 
 
 def with_resamples(
@@ -71,9 +70,10 @@ def with_resamples(
     kept = np.flatnonzero(used.set_sizes)
     stated = replace(used, set_priors=learner.set_priors)
     resamples = [_drawn(stated, kept, rng) for _ in range(draws)]
-    fits, seen = _fits_at_once(stated, learner, resamples, spread)
+    by = spread or tasks_here
+    fits, seen = _fits_at_once(stated, learner, resamples, by)
     if not fits:
-        fits, seen = _fits_one_by_one(learner, resamples, progress, spread or tasks_here)
+        fits, seen = _fits_one_by_one(learner, resamples, progress, by)
     if len(fits) < 2:
         return learner
     # Fewer sets than there are spread more, in proportion to the root of their number.
@@ -92,21 +92,21 @@ def with_resamples(
 
 @dataclass(frozen=True, eq=False)
 class _AtOnce:
-    """Fits to some of the resampled sets, all at once: a task for whoever is free."""
+    """Fits to all resampled sets at once: one task, since a division would round otherwise."""
 
     sets: UnlabeledSets
     learner: Learner
-    times: tuple[Array, ...]
-    """How often each set is in each resample (R, m), task by task."""
+    times: Array
+    """How often each set is in each resample (R, m)."""
 
     def __call__(self, number: int) -> list[Any]:
-        """Return the fits of a task; none by a method for which they are fitted one by one."""
+        """Return the fits; none by a method for which they are fitted one by one."""
         at_once = model_row(self.learner.setup.model).resamples_at_once
-        return [] if at_once is None else at_once(self.sets, self.learner, self.times[number])
+        return [] if at_once is None else at_once(self.sets, self.learner, self.times)
 
 
 def _fits_at_once(
-    sets: UnlabeledSets, learner: Learner, resamples: Resamples, spread: Spread | None
+    sets: UnlabeledSets, learner: Learner, resamples: Resamples, spread: Spread
 ) -> tuple[list[Any], list[Array]]:
     """Return fits to resampled sets and the sets of each, if the model can make them at once."""
     at_once = model_row(learner.setup.model).resamples_at_once
@@ -122,12 +122,8 @@ def _fits_at_once(
     if not seen:
         return [], []
     times = np.stack([np.bincount(chosen, minlength=sets.num_sets) for chosen in seen])
-    if spread is None:
-        return at_once(sets, learner, times), seen
-    # Tasks of so many draws, whoever does them: then the number of workers changes no bit.
-    tasks = tuple(np.split(times, range(DRAWS_OF_TASK, len(times), DRAWS_OF_TASK)))
-    fits = spread(_AtOnce(sets, learner, tasks), len(tasks), lambda number: None)
-    return [fit for some in fits for fit in some], seen
+    (fits,) = spread(_AtOnce(sets, learner, times), 1, lambda number: None)
+    return fits, seen
 
 
 @dataclass(frozen=True, eq=False)
