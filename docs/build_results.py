@@ -128,8 +128,9 @@ def render_results_page(
         "sets before training and to compute test errors after it, not to choose an epoch or the "
         "strength of a penalty. The recipe itself was tuned on seeds 0 and 1 with test errors in "
         "view (last section); what `ssc-consistency` does was settled on seed 3, which no table "
-        "has, by the log-loss of held-out images alone. To run a study yourself: `unmix reproduce "
-        "comparison --report report/`.\n",
+        "has, by the log-loss of held-out images alone, but for the moment at which it chooses "
+        "(last section). To run a study yourself: `unmix reproduce comparison --report "
+        "report/`.\n",
     ]
     summaries = {
         name: summarize(STUDIES[name], runs, STUDIES[name].cells(ALL_DATASETS)) for name in SHOWN
