@@ -491,7 +491,7 @@ def rounded(usage):
 
 # What was tried by hand and by kind, and is a case of its own in the tests.
 CASES = "foreign_models hostile_files hostile_python files saved cli_mistakes outputs stopped "
-CASES += "properties streaming store runner fetch"
+CASES += "properties streaming store runner fetch hostile_commands"
 
 
 def cases(number=0, seed=0):

@@ -48,7 +48,9 @@ with the same number of threads, for every model. Across numbers of threads only
 in the last bits are promised; trees are bitwise the same for the same number of threads.
 
 **A mistake of yours is one line and exit code 2**, with nothing written; 1 is for ours
-(`tests/test_cli_mistakes.py`, `tests/test_hostile_files.py`, `tests/test_properties.py`). In Python
+(`tests/test_cli_mistakes.py`, `tests/test_hostile_files.py`, `tests/test_hostile_commands.py`,
+`tests/test_properties.py`). Memory that is short is told so, with 2, unless a library of linear
+algebra ends the process itself, with a line of its own and 1. In Python
 it is an `InputError`, which is a `ValueError` (`tests/test_hostile_python.py`).
 
 ## What a model folder can do to you

@@ -394,7 +394,7 @@ def _sync_tree(folder: Path) -> None:
 
 def _backup_path(target: Path) -> Path:
     """Return where a folder waits while another takes its name: always the same, to be found."""
-    return target.with_name(f".{target.name}.replaced.tmp")
+    return target.parent / f".{target.name}.replaced.tmp"
 
 
 def is_being_replaced(path: str | os.PathLike[str]) -> bool:

@@ -11,6 +11,7 @@ import click
 from unmix.cli.federated_options import (
     address_of,
     code_in,
+    finite,
     is_loopback,
     with_fit_options,
     with_party_options,
@@ -41,6 +42,7 @@ timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
+    callback=finite,
     show_default=True,
     metavar="SECONDS",
     help="How long to wait for the next message.",
@@ -70,6 +72,7 @@ def federated() -> None:
     "--wait",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
+    callback=finite,
     show_default=True,
     metavar="SECONDS",
     help="How long to wait for the parties to join.",
@@ -184,9 +187,12 @@ def join(
         for line in [json.dumps(shown.to_json())] if as_json else shown.lines():
             tell(line)
         return
+    from unmix.data.addresses import refuse_pipe
     from unmix.federated.flower_party import join as join_server
 
     host, _ = address_of(server)
+    if authority is not None:
+        refuse_pipe(authority)
     code, told = code_in(code_file), Ledger()
     place: Any = nullcontext()
     if output is not None:
@@ -286,6 +292,10 @@ def _certificates(
     if (certificate is None) != (key is None):
         raise InputError("--certificate and --key go together; give both")
     if certificate is not None and key is not None:
+        from unmix.data.addresses import refuse_pipe
+
+        refuse_pipe(certificate)
+        refuse_pipe(key)
         return certificate, key
     if not (insecure or is_loopback(host)):
         raise InputError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import ipaddress
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,14 @@ import click
 from unmix.cli.group import PathName, figure_format_option, figures_option, target_option
 from unmix.errors import InputError
 
-__all__ = ["address_of", "code_in", "is_loopback", "with_fit_options", "with_party_options"]
+__all__ = [
+    "address_of",
+    "code_in",
+    "finite",
+    "is_loopback",
+    "with_fit_options",
+    "with_party_options",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -132,6 +140,13 @@ def _gathered(command: Command, options: Any, name: str) -> Command:
     return found  # type: ignore[no-any-return]
 
 
+def finite(ctx: Any, param: Any, value: float) -> float:
+    """Refuse a time to wait that never ends."""
+    if not math.isfinite(value):
+        raise click.BadParameter(f"{value} is no number of seconds.")
+    return value
+
+
 def address_of(server: str) -> tuple[str, int]:
     """Return host and port of HOST:PORT, or HOST."""
     host, colon, port = server.rpartition(":")
@@ -156,7 +171,13 @@ def code_in(file: str | None) -> str:
     """Return the code in a file; none if there is no file."""
     if file is None:
         return ""
-    code = Path(file).read_text(encoding="utf-8").strip()
+    from unmix.data.addresses import refuse_pipe
+
+    refuse_pipe(file)
+    try:
+        code = Path(file).read_text(encoding="utf-8").strip()
+    except UnicodeDecodeError:
+        raise InputError(f"{file} is no text; a code is a line of letters and digits") from None
     if len(code) < 8:
         raise InputError(f"{file}: a code has at least 8 characters; `openssl rand -hex 16` is one")
     return code

@@ -23,6 +23,7 @@ EXPORTED = (
     "error",
 )
 DIGITS = 6  # significant, in an export
+LARGEST = 2**53
 
 
 def cell_key(cell: Cell) -> str:
@@ -44,6 +45,8 @@ def cell_of(changed: dict[str, Any], where: str) -> Cell:
     """Return the cell with these fields."""
     try:
         return Cell(**changed)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
     except TypeError as error:
         raise InputError(
             f"{where} holds a run this version does not know ({error}); "
@@ -72,7 +75,14 @@ def row_of(line: str, where: str) -> dict[str, Any]:
             if not result["history"] or not 0 <= result["test_error"] <= 1:
                 raise ValueError("it has no error or no epochs")
             row["result"] = compact(result | {"history": _history(result["history"])})
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        for name in ("finished_at", "code", "error"):
+            if not isinstance(row.get(name, ""), str):
+                raise ValueError(f"its {name} is no text")
+        for name, kinds in (("seconds", int | float), ("with_replacement", int)):
+            number = row.get(name, 0)
+            if not isinstance(number, kinds) or not 0 <= number < LARGEST:
+                raise ValueError(f"its {name} is no number of this kind")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{where} is no exported run ({error}); export it again") from None
     return row | {"cell": cell_key(cell_of(changed, where))}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import shutil
 import sqlite3
@@ -28,6 +29,7 @@ from unmix.studies.run_text import EXPORTED, cell_key, cell_of, compact, line_of
 __all__ = ["RunStore", "code_version"]
 
 FILE = "runs.sqlite"
+LASTING = ("SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CORRUPT")
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     cell TEXT PRIMARY KEY,     -- JSON of the fields that are not at their defaults
@@ -71,8 +73,10 @@ class RunStore:
             columns = ", ".join((*EXPORTED, "worker", "claimed_at"))
             self._database.execute(f"SELECT {columns} FROM runs LIMIT 0")  # a table of ours?
         except sqlite3.Error as error:
+            with suppress(AttributeError, sqlite3.Error):
+                self._database.close()  # and what SQLite put beside it
             # What the file is lasts; that it is locked, or the disk full, passes.
-            if getattr(error, "sqlite_errorname", "") in ("SQLITE_NOTADB", "SQLITE_ERROR"):
+            if getattr(error, "sqlite_errorname", "") in LASTING:
                 problem = f"is no run store: {error}; choose another folder"
             else:
                 problem = f"cannot be used: {error}; try again when it can be written"
@@ -178,6 +182,9 @@ class RunStore:
 
     def import_(self, path: str | Path) -> int:
         """Add the runs of an export and count the new; what is done here stays as it is."""
+        from unmix.data.addresses import refuse_pipe  # no part of a run
+
+        refuse_pipe(os.fspath(path))
         with explained_os_errors(path, "read"):
             data = Path(path).read_bytes()
         try:
