@@ -252,6 +252,7 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.core.set_effects",
         "unmix.core.share_density",
         "unmix.core.share_draws",
+        "unmix.core.share_law",
         "unmix.core.shares",
         "unmix.core.simplex",
         "unmix.core.within_sets",
