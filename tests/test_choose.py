@@ -13,6 +13,7 @@ from unmix import UnmixClassifier
 from unmix.core.share_law import share_law
 from unmix.data.sets import UnlabeledSets
 from unmix.learn import held_out_score
+from unmix.learn.encoding import TableEncoder
 from unmix.learn.estimator import NotShownWarning
 from unmix.learn.held_out_score import ENOUGH_SETS, score_on_sets
 from unmix.learn.hidden_sets import Gain
@@ -184,3 +185,19 @@ def test_many_small_sets_under_label_shift_are_learned_under_label_shift():
     clf = UnmixClassifier(shares, model="linear", random_state=0, hide_sets=True).fit(x, sets)
     assert METHODS[clf.method_].assumption.set_posterior
     assert clf.gains_[clf.method_].word == "clear"
+
+
+def test_models_that_are_tried_encode_only_the_rows_they_are_tried_on(monkeypatch):
+    x, sets, _, priors = natural_sets(tau=0.4, num_sets=40, rows=1_000)
+    encoded = []
+    native = TableEncoder.native
+
+    def noted(self, frame):
+        encoded.append(len(frame))
+        return native(self, frame)
+
+    monkeypatch.setattr(TableEncoder, "native", noted)
+    clf = UnmixClassifier(priors, random_state=0).fit(x, sets)
+    assert clf.model_ == "linear"
+    assert encoded
+    assert max(encoded) <= 21_000 < len(x) // 1.5
