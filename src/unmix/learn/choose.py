@@ -47,6 +47,7 @@ Array = np.ndarray[Any, Any]
 AUTO = "auto"
 BASELINE = "baseline"
 LEAST_ROWS_FOR_TREES = 1_000  # with fewer they have nothing to gain over a line
+REFUTED = 2.0  # standard errors, by which label shift must be ahead where features refute it
 CAUTIOUS = 100.0  # times the strongest penalty, where nothing was learned
 # What model 'auto' means for images: the networks of the paper.
 IMAGE_MODELS = {"grey": "mlp", "colour": "resnet32"}
@@ -159,9 +160,11 @@ def _in_doubt(found: Sequence[Scored], best: Scored) -> Scored:
 
     As good: within one standard error of its gain. Where features differ between sets by no more
     than rows and classes, it is a method that assumes label shift, and else one that does not; of
-    several such methods one of sets that differ by chance, if they do.
+    several such methods one of sets that differ by chance, if they do. An assumption that features
+    speak against must be ahead by two standard errors.
     """
-    least = best.gain.gain - best.gain.error
+    refuted = METHODS[best.setup.method].assumption.set_posterior and not best.alike
+    least = best.gain.gain - (REFUTED if refuted else 1.0) * best.gain.error
     spoken_for = [
         entry
         for entry in found
