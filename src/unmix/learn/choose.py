@@ -160,8 +160,8 @@ def _in_doubt(found: Sequence[Scored], best: Scored) -> Scored:
 
     As good: within one standard error of its gain. Where features differ between sets by no more
     than rows and classes, it is a method that assumes label shift, and else one that does not; of
-    several such methods one of sets that differ by chance, if they do. An assumption that features
-    speak against must be ahead by two standard errors.
+    several such methods that of counts, which knows most. An assumption that features speak
+    against must be ahead by two standard errors.
     """
     refuted = METHODS[best.setup.method].assumption.set_posterior and not best.alike
     least = best.gain.gain - (REFUTED if refuted else 1.0) * best.gain.error
@@ -171,8 +171,8 @@ def _in_doubt(found: Sequence[Scored], best: Scored) -> Scored:
         if entry.gain.gain >= least
         and METHODS[entry.setup.method].assumption.set_posterior == entry.alike
     ]
-    by_chance = [entry for entry in spoken_for if entry.alike and entry.by_chance]
-    return max(by_chance or spoken_for or [best], key=lambda entry: entry.gain.gain)
+    of_counts = [e for e in spoken_for if e.alike and METHODS[e.setup.method].random_sets]
+    return max(of_counts or spoken_for or [best], key=lambda entry: entry.gain.gain)
 
 
 def _cautious(found: Sequence[Scored], best: Scored) -> Scored:

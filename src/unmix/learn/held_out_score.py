@@ -55,8 +55,6 @@ class Scored:
     gain: Gain
     share_error: float
     """Root of the mean squared error of the predicted share, over sets by their rows."""
-    by_chance: bool
-    """Whether it was scored as one of sets that differ by chance alone, and they do."""
     alike: bool
     """Whether features of the sets differ by no more than their rows and classes do."""
     effect: float
@@ -186,7 +184,6 @@ def score_hidden_sets(
             path[k],
             gain,
             tried[k].share_error,
-            tried[k].by_chance,
             chance,
             tried[k].effect,
             l2_free=setup.l2 is None,
