@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import sys
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -531,3 +532,11 @@ def test_a_worker_keeps_rows_in_half_of_the_memory_of_its_processor(
     monkeypatch.setattr(part_files.os, "sysconf", machine.__getitem__)
     monkeypatch.setattr(part_files.os, "cpu_count", lambda: 4)
     assert part_files.memory_of_worker() == expected
+
+
+def test_an_address_where_nobody_listens_is_named_at_once():
+    with socket.socket() as free:  # a port that is bound, where nobody listens
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+        with pytest.raises(InputError, match=f"nobody answers at {address} .*start Ray there"):
+            engine_named(f"ray://{address}").__enter__()

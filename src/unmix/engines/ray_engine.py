@@ -33,6 +33,7 @@ __all__ = ["TIMEOUT", "RayEngine"]
 
 TIMEOUT = 600.0  # seconds without an answer
 LOOK_SECONDS = 1.0
+KNOCK_SECONDS = 20.0  # to reach an address at all
 DECIDING = ("unmix", "numpy", "pandas", "pyarrow", "scipy", "torch", "lightgbm")  # libraries
 LARGE_ARRAY = 100_000  # bytes
 STORE_BYTES = 500_000_000  # of the object store on this machine; what is more goes to disk
@@ -41,6 +42,7 @@ LOOPBACK = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
 # Nobody is told that Ray is used, and no package is asked about updates.
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_NUM_REDIS_GET_RETRIES": "3",  # what listens and is no Ray is told soon
     "RAY_BACKEND_LOG_LEVEL": "fatal",  # what goes wrong is told by what it raises
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
@@ -202,6 +204,7 @@ class RayEngine:
         if self._address is None:
             options |= self._on_this_machine()
         else:
+            self._refuse_silence(self._address)
             options |= {"address": self._address}
             del options["include_dashboard"]
         options["job_config"] = ray.job_config.JobConfig()
@@ -217,6 +220,20 @@ class RayEngine:
             raise InputError(
                 f"cannot use Ray{where}: {said[:300]}; start it on this machine first (ray start "
                 "--address=...), or leave the address out"
+            ) from error
+
+    def _refuse_silence(self, address: str) -> None:
+        """Refuse an address where nobody listens: Ray itself would wait for minutes."""
+        host, _, port = address.rpartition(":")
+        if not host:  # 'auto': Ray looks on this machine
+            return
+        try:
+            socket.create_connection((host, int(port)), min(self._timeout, KNOCK_SECONDS)).close()
+        except (OSError, OverflowError) as error:
+            said = getattr(error, "strerror", None) or str(error)
+            raise InputError(
+                f"nobody answers at {address} ({said}); start Ray there (ray start --head "
+                f"--port={port}), or leave the address out"
             ) from error
 
     def _on_this_machine(self) -> dict[str, Any]:
