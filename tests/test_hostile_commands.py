@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from test_flower import PYTHON, ROOT
 from unmix.cli import main
 from unmix.cli.group import OneLineErrors
 from unmix.studies.cell import Cell
@@ -256,11 +257,25 @@ OF_JOINING = [
 ]
 
 
+@pytest.mark.skipif(PYTHON is None, reason="Flower is not here: make .venv-federated")
 @pytest.mark.parametrize(("option", "value", "words"), OF_JOINING)
 def test_an_option_of_a_party_that_nobody_can_mean_is_named(option, value, words):
-    pytest.importorskip("flwr")
     join = ("federated", "join", "north/rows.csv", "--sets", "region", "--priors")
-    assert words in refused(*join, "north/rates.csv", option, value)
+    paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
+    before = everything()
+    done = subprocess.run(
+        [str(PYTHON), "-m", "unmix.cli", *join, "north/rates.csv", option, value],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"PYTHONPATH": paths},
+    )
+    assert done.returncode == 2, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("unmix: ")]
+    assert len(told) == 1, done.stderr
+    assert words in told[0]
+    assert "Traceback" not in done.stderr
+    assert everything() == before
 
 
 @pytest.mark.parametrize("model", ["/", "folder", "file.txt", "nope", ""])
