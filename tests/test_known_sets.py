@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from test_estimator import label_shift
 from unmix import UnmixClassifier
 from unmix.cli import main
-from unmix.core.set_effects import new_set_probability
+from unmix.core.effect_law import new_set_probability
 from unmix.data.priors import Priors
 from unmix.errors import InputError
 

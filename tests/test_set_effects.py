@@ -7,18 +7,17 @@ import pytest
 from scipy.integrate import quad
 
 import reference_counts as literal
+from unmix.core.effect_law import fit_tau, new_set_probability
 from unmix.core.set_effects import (
     best_effect_nll,
     effect_size,
-    fit_tau,
-    inside_shares,
     known_set_offsets,
-    new_set_probability,
     set_effect_hessian,
     set_effect_nll,
     set_offsets,
     total_variances,
 )
+from unmix.core.share_law import inside_shares
 from unmix.errors import InputError
 
 

@@ -9,7 +9,8 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import multivariate_normal
 
 import reference_counts as literal
-from unmix.core.set_effects import fit_tau, inside_shares, total_variances
+from unmix.core.effect_law import fit_tau
+from unmix.core.set_effects import total_variances
 from unmix.core.share_density import (
     baseline_residuals,
     join_residuals,
@@ -17,7 +18,7 @@ from unmix.core.share_density import (
     log_density,
     set_effect_residuals,
 )
-from unmix.core.share_law import ShareLaw, share_law
+from unmix.core.share_law import ShareLaw, inside_shares, share_law
 from unmix.errors import InputError
 
 

@@ -8,7 +8,7 @@ from scipy.special import expit, softmax
 import reference_counts as literal
 import unmix.core.stand_ins as module
 from unmix import UnmixClassifier
-from unmix.core.set_effects import new_set_probability
+from unmix.core.effect_law import new_set_probability
 from unmix.core.stand_ins import LogitMove, StandIns, lone_row_move, stand_ins
 
 COLUMNS = [0, 1, 2, 3, 4, 4]  # of the table, the last with two features

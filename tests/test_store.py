@@ -246,6 +246,7 @@ def test_the_digest_covers_every_module_that_a_run_loads():
         "unmix.leftovers",
         "unmix.plugins",  # what it loads has a digest of its own
         "unmix.core.assumptions",
+        "unmix.core.effect_law",
         "unmix.core.groupings",  # the sets of a study are in one grouping
         "unmix.core.joint_offsets",
         "unmix.core.known_offsets",

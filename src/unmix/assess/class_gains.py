@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.set_effects import inside_shares
 from unmix.core.share_density import baseline_residuals, log_density
-from unmix.core.share_law import log_ratios
+from unmix.core.share_law import inside_shares, log_ratios
 from unmix.learn.hidden_sets import Gain, HeldOutShares, gain_of
 
 __all__ = ["class_gains"]

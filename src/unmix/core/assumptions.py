@@ -14,15 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.core.class_shares import ClassShares
+from unmix.core.effect_law import new_set_probability
 from unmix.core.joint_offsets import add_joint_offsets
 from unmix.core.known_offsets import KnownOffsets, offsets_by_effect, offsets_by_prior
-from unmix.core.set_effects import (
-    effect_size,
-    inside_shares,
-    known_set_offsets,
-    new_set_probability,
-    set_offsets,
-)
+from unmix.core.set_effects import effect_size, known_set_offsets, set_offsets
 from unmix.core.share_density import (
     ShareResiduals,
     label_shift_residuals,
@@ -39,7 +34,7 @@ from unmix.core.share_draws import (
     known_set_logits,
     set_effect_draws,
 )
-from unmix.core.share_law import ShareLaw
+from unmix.core.share_law import ShareLaw, inside_shares
 from unmix.core.shares import share_by_likelihood, share_by_mean, share_interval
 from unmix.core.sums_by_set import set_rows, set_sums
 from unmix.core.transition import Transition

@@ -33,7 +33,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.core.class_shares import LEAST_SHARE
-from unmix.core.set_effects import effect_covariance, inside_shares, mean_offsets
+from unmix.core.effect_law import effect_covariance
+from unmix.core.set_effects import mean_offsets
+from unmix.core.share_law import inside_shares
 from unmix.core.share_precision import SharePrecision
 from unmix.core.shares import share_by_likelihood
 from unmix.core.stated_counts import class_covariances

@@ -2,7 +2,7 @@
 
 Regions, schools and days differ in more than their rows: p(class | x, set j) = sigma(z + b_j) with
 b_j ~ N(0, tau^2). tau = 0 is covariate shift. Here are the offsets, the likelihood with its
-gradient, tau itself, and the probabilities of rows of new and of known sets.
+gradient, and the effects of known sets; what the law itself says is in `effect_law`.
 
 K classes: softmax(z + b_j), where b_j is a vector of independent N(0, tau^2 / 2) per class. No
 class is special, and the log-odds of any two classes have a set effect of variance tau^2, as two
@@ -15,9 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
 from scipy.special import expit
 
+from unmix.core.effect_law import checked_tau, effect_covariance, fit_tau, independent
+from unmix.core.share_law import inside_shares
 from unmix.core.shares import check_rows
 from unmix.core.stated_counts import class_covariances
 from unmix.core.sums_by_set import (
@@ -33,16 +34,9 @@ from unmix.errors import InputError
 
 __all__ = [
     "best_effect_nll",
-    "effect_covariance",
-    "effect_points",
-    "effect_scale",
     "effect_size",
-    "fit_tau",
-    "independent",
-    "inside_shares",
     "known_set_offsets",
     "mean_offsets",
-    "new_set_probability",
     "set_effect_hessian",
     "set_effect_nll",
     "set_offsets",
@@ -53,38 +47,6 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
 LATTICE = 1 / (2 * np.pi)  # keeps the probability of a count at or below 1, see `set_effect_nll`
-TAUS = np.geomspace(0.01, 10.0, 31)  # where the search for tau starts
-
-
-def inside_shares(shares: npt.ArrayLike, rows: npt.ArrayLike) -> FloatArray:
-    """Move shares of 0 and 1 in by half a row, where their log-odds are finite.
-
-    Parameters
-    ----------
-    shares : (m,) or (m, K)
-    rows : (m,)
-
-    Returns
-    -------
-    of the shape of `shares`
-
-    Examples
-    --------
-    >>> inside_shares([0.0, 0.3, 1.0], [10, 10, 10])
-    array([0.05, 0.3 , 0.95])
-    """
-    share, n = np.asarray(shares, np.float64), np.asarray(rows, np.float64)
-    if n.shape != share.shape[:1]:
-        raise InputError(f"rows must hold one number per set ({len(share)}); got shape {n.shape}.")
-    half = 0.5 / np.maximum(n, 1)
-    if share.ndim == 1:
-        return np.clip(share, half, 1 - half)
-    # What the small shares are given, the others lose in proportion to what they have above it.
-    least = np.minimum(half, 1 / share.shape[1])[:, None]
-    above = np.maximum(share - least, 0)
-    total = above.sum(axis=1, keepdims=True)
-    part = np.where(total > 0, above / np.where(total > 0, total, 1.0), 1 / share.shape[1])
-    return np.asarray(least + (1 - share.shape[1] * least) * part)
 
 
 def set_offsets(
@@ -154,7 +116,7 @@ def set_effect_nll(
     by_log_tau : (m,)
         Derivative of each value by log tau.
     """
-    return _nll(_moments(logits, set_index, shares, variances), _checked_tau(tau))
+    return _nll(_moments(logits, set_index, shares, variances), checked_tau(tau))
 
 
 def best_effect_nll(
@@ -200,45 +162,7 @@ def total_variances(
     totals : (m,) or (m, K - 1, K - 1)
         T_j; meaningless for a set without rows.
     """
-    return _totals(_moments(logits, set_index, shares, variances), _checked_tau(tau))
-
-
-def fit_tau(residuals: npt.ArrayLike, variances: npt.ArrayLike) -> float:
-    """Return the tau >= 0 under which residuals ~ N(0, tau^2 + variance) are most likely.
-
-    Parameters
-    ----------
-    residuals, variances : (r,)
-        Offsets and what they vary by without set effects: T_j at tau = 0. Entries with variance
-        inf or nan are left out.
-
-    Returns
-    -------
-    float
-        0 if no tau is better.
-
-    Examples
-    --------
-    >>> round(fit_tau([1.0, -1.0], [0.0, 0.0]), 6)
-    1.0
-    """
-    b, e = np.ravel(residuals).astype(np.float64), np.ravel(variances).astype(np.float64)
-    if b.shape != e.shape:
-        raise InputError(f"residuals and variances must match; got {b.shape} and {e.shape}.")
-    kept = np.isfinite(b) & np.isfinite(e)
-    b, e = b[kept], e[kept]
-
-    def cost(log_tau: float) -> float:
-        total = np.exp(2 * log_tau) + e
-        return float(np.sum(b**2 / total + np.log(total)))
-
-    costs = [cost(log_tau) for log_tau in np.log(TAUS)]
-    best = int(np.argmin(costs))
-    bounds = np.log(TAUS[max(best - 1, 0)]), np.log(TAUS[min(best + 1, len(TAUS) - 1)])
-    found = minimize_scalar(cost, bounds=bounds, method="bounded", options={"xatol": 1e-9})
-    with np.errstate(divide="ignore", invalid="ignore"):
-        without = float(np.sum(b**2 / e + np.log(e))) if len(b) else 0.0
-    return 0.0 if without <= found.fun else float(np.exp(found.x))
+    return _totals(_moments(logits, set_index, shares, variances), checked_tau(tau))
 
 
 def effect_size(
@@ -258,54 +182,6 @@ def effect_size(
         Of the stated counts.
     """
     return _best_tau(_moments(logits, set_index, shares, variances))
-
-
-def effect_points(nodes: int = 64) -> tuple[FloatArray, FloatArray]:
-    """Return points and weights (nodes,) of the average over N(0, 1): sum of weight * f(point)."""
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
-    return points, weights / weights.sum()
-
-
-def effect_scale(tau: float) -> float:
-    """Return what logits are multiplied by where the average is only approximated."""
-    return float(1 / np.sqrt(1 + np.pi * _checked_tau(tau) ** 2 / 8))
-
-
-def new_set_probability(
-    logits: npt.ArrayLike, tau: float, *, approximate: bool = False, nodes: int = 64
-) -> FloatArray:
-    """Return the probability of a row of a set that nobody has seen: the average over its effect.
-
-    Formula (two classes)::
-
-        E sigma(z + b), b ~ N(0, tau^2)           by Gauss-Hermite quadrature
-        sigma(z / sqrt(1 + pi tau^2 / 8))         approximate
-
-    K classes: always the approximation, softmax in the place of sigma; the average has no form in
-    one dimension.
-
-    Parameters
-    ----------
-    logits : (n,) or (n, K)
-    tau : float
-    approximate : bool
-    nodes : int
-        Of the quadrature.
-
-    Returns
-    -------
-    of the shape of `logits`
-    """
-    z, scale = np.asarray(logits, np.float64), _checked_tau(tau)
-    if approximate or z.ndim == 2:
-        z = z * effect_scale(tau)
-        return log_sums(z)[1] if z.ndim == 2 else np.asarray(expit(z))
-    if scale == 0:  # there is nothing to average over
-        return np.asarray(expit(z))
-    total = np.zeros_like(z)
-    for point, weight in zip(*effect_points(nodes), strict=True):
-        total += weight * expit(z + scale * point)
-    return total
 
 
 def known_set_offsets(
@@ -336,7 +212,7 @@ def known_set_offsets(
         0 for a set without rows; class 0 of K is at 0.
     """
     moments = _moments(logits, set_index, shares, variances, counted)
-    scale, times = _checked_tau(tau), _times_as_many(moments.rows, counted)
+    scale, times = checked_tau(tau), _times_as_many(moments.rows, counted)
     if moments.q.ndim == 1:
         information, omega, _ = _binary_omega(moments, scale, times)
         return np.asarray(moments.offsets * (scale * information) ** 2 / omega)
@@ -365,7 +241,7 @@ def set_effect_hessian(
     -------
     of the shape of `logits`
     """
-    moments, scale = _moments(logits, set_index, shares, variances), _checked_tau(tau)
+    moments, scale = _moments(logits, set_index, shares, variances), checked_tau(tau)
     own = moments.q * (1 - moments.q)
     if own.ndim == 1:
         information, omega, _ = _binary_omega(moments, scale)
@@ -384,13 +260,6 @@ class _Moments(NamedTuple):
     offsets: FloatArray  # (m,) or (m, K)
     q: FloatArray  # probabilities at the offsets, (n,) or (n, K)
     variances: FloatArray  # of the counts, like the shares
-
-
-def _checked_tau(tau: float) -> float:
-    """Return tau, or say what is wrong with it."""
-    if not (np.ndim(tau) == 0 and np.isfinite(tau) and tau >= 0):
-        raise InputError(f"tau must be one number >= 0; got {tau}.")
-    return float(tau)
 
 
 def _moments(
@@ -482,31 +351,6 @@ def _best_tau(moments: _Moments) -> float:
     return fit_tau(*independent(offsets[rows], totals[rows])[:2])
 
 
-def independent(
-    offsets: FloatArray, covariances: FloatArray
-) -> tuple[FloatArray, FloatArray, float]:
-    """Turn offsets into directions that vary independently, to each of which tau adds tau^2.
-
-    Parameters
-    ----------
-    offsets : (m, K - 1)
-    covariances : (m, K - 1, K - 1)
-        What they vary by without set effects.
-
-    Returns
-    -------
-    turned, variances : (m, K - 1)
-    log_scale : float
-        Log of the determinant by which the turned offsets are longer.
-    """
-    # A set effect has the covariance tau^2 (I + J) / 2 = tau^2 R R': undo R, then diagonalise.
-    root = np.linalg.cholesky(effect_covariance(1.0, offsets.shape[1] + 1))
-    undo = np.linalg.inv(root)
-    variances, vectors = np.linalg.eigh(undo @ covariances @ undo.T)
-    turned = np.einsum("mkl,mk->ml", vectors, offsets @ undo.T)
-    return turned, variances, float(np.linalg.slogdet(root)[1])
-
-
 def _times_as_many(rows: IntArray, counted: npt.ArrayLike | None) -> FloatArray:
     """Return how many times the rows at hand were counted for the stated share (m,)."""
     if counted is None:
@@ -544,12 +388,6 @@ def _binary_nll(moments: _Moments, tau: float) -> tuple[FloatArray, FloatArray, 
 def _log_rows(rows: IntArray) -> FloatArray:
     """Return log n_j (m,): counts become shares."""
     return np.log(np.maximum(rows, 1).astype(np.float64))
-
-
-def effect_covariance(tau: float, num_classes: int) -> FloatArray:
-    """Return the covariance of the effects of every class but class 0 (K - 1, K - 1)."""
-    free = num_classes - 1
-    return np.asarray(tau**2 * (np.eye(free) + np.ones((free, free))) / 2)
 
 
 def _class_information(moments: _Moments) -> FloatArray:

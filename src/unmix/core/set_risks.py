@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from unmix.core.counts import count_hessian, count_nll
+from unmix.core.effect_law import independent
 from unmix.core.groupings import of_groupings
 from unmix.core.set_effects import (
     best_effect_nll,
     effect_size,
-    independent,
     set_effect_hessian,
     set_effect_nll,
     total_variances,

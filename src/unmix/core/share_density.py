@@ -12,8 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.set_effects import fit_tau, independent, inside_shares, total_variances
-from unmix.core.share_law import ShareLaw, log_ratios, multinomial_spread, shares_by_law
+from unmix.core.effect_law import fit_tau, independent
+from unmix.core.set_effects import total_variances
+from unmix.core.share_law import (
+    ShareLaw,
+    inside_shares,
+    log_ratios,
+    multinomial_spread,
+    shares_by_law,
+)
 from unmix.core.shares import check_rows
 from unmix.core.stated_counts import class_covariances
 from unmix.errors import InputError

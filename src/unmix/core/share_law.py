@@ -13,10 +13,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from unmix.core.set_effects import effect_covariance
+from unmix.core.effect_law import effect_covariance
 from unmix.core.sums_by_set import class_spread, log_sums, set_sums
+from unmix.errors import InputError
 
-__all__ = ["ShareLaw", "log_ratios", "multinomial_spread", "share_law", "shares_by_law"]
+__all__ = [
+    "ShareLaw",
+    "inside_shares",
+    "log_ratios",
+    "multinomial_spread",
+    "share_law",
+    "shares_by_law",
+]
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -38,6 +46,37 @@ class ShareLaw(NamedTuple):
     covariance: FloatArray
 
 
+def inside_shares(shares: npt.ArrayLike, rows: npt.ArrayLike) -> FloatArray:
+    """Move shares of 0 and 1 in by half a row, where their log-odds are finite.
+
+    Parameters
+    ----------
+    shares : (m,) or (m, K)
+    rows : (m,)
+
+    Returns
+    -------
+    of the shape of `shares`
+
+    Examples
+    --------
+    >>> inside_shares([0.0, 0.3, 1.0], [10, 10, 10])
+    array([0.05, 0.3 , 0.95])
+    """
+    share, n = np.asarray(shares, np.float64), np.asarray(rows, np.float64)
+    if n.shape != share.shape[:1]:
+        raise InputError(f"rows must hold one number per set ({len(share)}); got shape {n.shape}.")
+    half = 0.5 / np.maximum(n, 1)
+    if share.ndim == 1:
+        return np.clip(share, half, 1 - half)
+    # What the small shares are given, the others lose in proportion to what they have above it.
+    least = np.minimum(half, 1 / share.shape[1])[:, None]
+    above = np.maximum(share - least, 0)
+    total = above.sum(axis=1, keepdims=True)
+    part = np.where(total > 0, above / np.where(total > 0, total, 1.0), 1 / share.shape[1])
+    return np.asarray(least + (1 - share.shape[1] * least) * part)
+
+
 def log_ratios(shares: npt.ArrayLike) -> FloatArray:
     """Return log share_k / share_0 for every class but class 0: (m,) or (m, K) -> (m, K - 1)."""
     given = np.asarray(shares, dtype=np.float64)
@@ -54,7 +93,7 @@ def share_law(shares: npt.ArrayLike) -> ShareLaw:
     Parameters
     ----------
     shares : (m,) or (m, K)
-        Inside the simplex, see `unmix.core.set_effects.inside_shares`.
+        Inside the simplex, see `inside_shares`.
     """
     ratios = log_ratios(shares)
     mean = ratios.mean(axis=0)

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, ndtr, stdtrit
 
-from unmix.core.set_effects import effect_scale, mean_offsets
+from unmix.core.effect_law import effect_scale
+from unmix.core.set_effects import mean_offsets
 from unmix.core.sums_by_set import log_sums, set_sums
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from unmix.core.set_effects import effect_points, effect_scale
+from unmix.core.effect_law import effect_points, effect_scale
 from unmix.deploy.onnx_graph import ML, OnnxGraph
 from unmix.deploy.onnx_trees import Split, splits_of, tree_nodes
 from unmix.errors import InputError

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unmix.core.set_effects import effect_points, effect_scale
+from unmix.core.effect_law import effect_points, effect_scale
 from unmix.data.wording import listed
 from unmix.errors import InputError
 from unmix.learn.columns import CategoryColumn, Column, NumberColumn

@@ -15,8 +15,8 @@ import pandas as pd
 
 from unmix.core.assumptions import shares_of_rows
 from unmix.core.class_shares import ClassShares, check_prior
+from unmix.core.effect_law import new_set_probability
 from unmix.core.row_losses import set_log_loss
-from unmix.core.set_effects import new_set_probability
 from unmix.core.sums_by_set import set_rows
 from unmix.core.transition import Transition
 from unmix.core.within_sets import tempered_logits

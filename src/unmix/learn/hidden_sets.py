@@ -17,9 +17,8 @@ import numpy.typing as npt
 from scipy.special import expit, logit, ndtr, stdtrit
 
 from unmix.core.class_shares import ClassShares, as_stated
-from unmix.core.set_effects import inside_shares
 from unmix.core.share_density import ShareResiduals, baseline_residuals
-from unmix.core.share_law import share_law
+from unmix.core.share_law import inside_shares, share_law
 from unmix.core.within_sets import explained_share
 from unmix.learn.models import Learner, Setup
 from unmix.learn.saved_state import numbers

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from unmix.core.class_shares import ClassShares
+from unmix.core.effect_law import fit_tau
 from unmix.core.risks import MeanLoss
-from unmix.core.set_effects import fit_tau
 from unmix.core.set_risks import CountRisk, SetEffectRisk
 from unmix.core.transition import Transition
 from unmix.data.sets import UnlabeledSets
