@@ -200,7 +200,6 @@ OF_PARTIES = [
     ("-o", ".", "."),
     ("-o", "/", "/"),
     ("-o", "pipe", "pipe"),
-    ("-o", "dangling", "dangling"),
     ("-o", "file.txt/x", "file.txt"),
 ]
 

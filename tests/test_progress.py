@@ -78,10 +78,10 @@ def test_every_phase_of_a_fit_has_a_bar_with_time_to_go_on_a_terminal(command):
         "choosing: linear, ssc, fold 1 of 5",
         "choosing: linear, set-effects, fold 5 of 5",
         "fitting, linear, ",
-        "resampling: 7 of 20",
+        "resampling: 20 fits",
         "judging",
         "fitting again, linear, ",
-        "resampling: 20 of 20",
+        "resampling: 20 fits",
         "writing the report",
     ]
     places = [seen.find(phase) for phase in phases[:7]]

@@ -194,6 +194,8 @@ class RayEngine:
 
     def _connect(self, ray: Any) -> None:
         """Start Ray on this machine, or join a cluster."""
+        if self._address is not None:
+            self._refuse_silence(self._address)
         if ray.is_initialized():
             raise InputError("Ray is in use in this process; call ray.shutdown() first")
         options: dict[str, Any] = {
@@ -204,7 +206,6 @@ class RayEngine:
         if self._address is None:
             options |= self._on_this_machine()
         else:
-            self._refuse_silence(self._address)
             options |= {"address": self._address}
             del options["include_dashboard"]
         options["job_config"] = ray.job_config.JobConfig()

@@ -111,7 +111,7 @@ class Party:
         if len(few):
             raise InputError(
                 f"set {quoted(used[few[0]])} has {sizes[few[0]]} rows, and party {self.name!r} "
-                f"tells of no set with fewer than {self.least_rows}; leave it out, join it with "
+                f"tells of no set with fewer than {self.least_rows:,}; leave it out, join it with "
                 "another, or allow fewer (--least-rows)"
             )
         absent = [name for name in self.hidden_words if name not in self.frame.columns]

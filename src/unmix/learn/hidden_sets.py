@@ -86,7 +86,8 @@ class HiddenSets(ABC):
         self.variances = _error_variances(set_priors, sizes, number, hidden)
         seen = sizes * (alike & ~np.isin(np.arange(len(sizes)), hidden))
         self.pooled = set_priors.pooled(seen)
-        self.seen = inside_shares(matrix[seen > 0], seen[seen > 0])
+        # Small sets are judged together: what their shares tend to have is told as of so many rows.
+        self.seen = inside_shares(matrix[seen > 0], np.maximum(seen[seen > 0], least_rows))
         self.law = share_law(self.seen)
 
     @abstractmethod

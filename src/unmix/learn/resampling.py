@@ -71,6 +71,8 @@ def with_resamples(
     stated = replace(used, set_priors=learner.set_priors)
     resamples = [_drawn(stated, kept, rng) for _ in range(draws)]
     by = spread or tasks_here
+    if progress:
+        progress(0, draws, f"{draws} fits")
     fits, seen = _fits_at_once(stated, learner, resamples, by)
     if not fits:
         fits, seen = _fits_one_by_one(learner, resamples, progress, by)

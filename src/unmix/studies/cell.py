@@ -97,7 +97,8 @@ class Cell:
                     f"{name} must be a {'whole number' if whole else 'number'}; got {value!r}"
                 )
             if not low <= value <= high:
-                raise InputError(f"{name} must lie between {low:,} and {high:,}; got {value!r}")
+                said = [f"{end:,}" if whole else f"{end:g}" for end in (low, high)]
+                raise InputError(f"{name} must lie between {said[0]} and {said[1]}; got {value!r}")
 
     @property
     def network(self) -> str | None:
