@@ -47,8 +47,8 @@ def render_page(results: Mapping[str, Runs]) -> str:
         "<!-- Written by docs/build_checks.py from benchmarks/results; do not edit. -->\n",
         "What unmix chooses and claims without labels, on data where the truth is known. Labels "
         "only score, but for slopes inside sets and, on one natural table, a rule of choosing. "
-        "Each section names its benchmark. Small sets with boosting (32 and 128 rows) and mlp (all but "
-        "count, 8 rows) were measured with an earlier version.\n",
+        "Each section names its benchmark. Small sets with boosting (32 and 128 rows) and mlp (all "
+        "but count, 8 rows) were measured with an earlier version.\n",
     ]
     for title, name, section in SECTIONS:
         parts += [f"## {title}\n", section(results[name]) if results.get(name) else NOT_YET]
