@@ -633,3 +633,13 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch):
     assert found[0] == found[1]
     means = np.array([column.mean for column in encoder.summaries])
     np.testing.assert_allclose(means, np.nanmean(values, axis=0))
+
+
+def test_a_whole_number_too_large_for_numpy_is_a_mean_like_any_other():
+    # As JSON may hold it: NumPy would make an array of Python's numbers of it.
+    frame = pd.DataFrame({"a": [1.0, 2.0, np.nan]})
+    column = NumberColumn(name="a", mean=10**30, deviation=1.0, missing=False)
+    written = np.zeros((3, 1), np.float32)
+    place = table_blocks.Place(value=0)
+    table_blocks.FeatureColumns(frame, [column], [place]).write(written, slice(0, 1), slice(0, 3))
+    assert written.ravel().tolist() == [-table_blocks.FARTHEST, -table_blocks.FARTHEST, 0.0]

@@ -195,8 +195,10 @@ class FeatureColumns:
             j for j, column in enumerate(summaries) if numbers[j] and places[j].value is not None
         ]
         scales = [summaries[j] for j in self.varying]
-        self._mean = np.array([c.mean for c in scales if isinstance(c, NumberColumn)])
-        self._deviation = np.array([c.deviation for c in scales if isinstance(c, NumberColumn)])
+        self._mean = np.array([c.mean for c in scales if isinstance(c, NumberColumn)], np.float64)
+        self._deviation = np.array(
+            [c.deviation for c in scales if isinstance(c, NumberColumn)], np.float64
+        )
 
     def write(self, x: npt.NDArray[np.float32], numbers: slice, rows: slice) -> None:
         """Write a block of rows of a matrix (n, d): numbers into their features, and marks."""
