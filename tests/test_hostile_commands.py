@@ -89,7 +89,7 @@ OF_STUDIES = [
     ("--epochs", "0", "epochs must lie between 1 and 1,000,000; got 0"),
     ("--epochs", "1.5", "is not a valid integer"),
     ("--scale", "0", "is not in the range 0<x<=1"),
-    ("--scale", "nan", "scale must lie between 1e-06 and 1.0; got nan"),
+    ("--scale", "nan", "scale must lie between 1e-06 and 1; got nan"),
     ("--workers", "-1", "workers and threads must lie between 1 and 1,024"),
     ("--workers", "99999999999999999999", "workers and threads must lie between 1 and 1,024"),
     ("--threads", "0", "workers and threads must lie between 1 and 1,024"),
